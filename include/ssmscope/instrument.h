@@ -1,0 +1,78 @@
+/* ssmscope/instrument.h: record state usage exactly, and verify that it is exact. */
+#ifndef SSMSCOPE_INSTRUMENT_H
+#define SSMSCOPE_INSTRUMENT_H
+
+#include <ssmscope/model.h>
+#include <ssmscope/tokenizer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ssm_record_options {
+    int64_t window;              /* tokens, ≥ 2 */
+    int64_t calibration_windows; /* per domain, ≥ 0 */
+    int64_t evaluation_windows;  /* per domain, ≥ 0 */
+    bool no_gram;
+    bool keep_window_gram; /* keep the calibration windows' Grams too */
+    bool resume;           /* go on with a recording that was stopped; refuse another one's */
+    const int64_t *layers; /* NULL: all */
+    int64_t n_layers;
+    const int64_t *budgets; /* NULL: N/4, N/2, 3N/4 */
+    int64_t n_budgets;
+    int64_t chunk; /* tokens a forward call; 0 = the window. For tests: the bytes do not change */
+    const char *command;          /* canonical command line, stored */
+    const char *tokenizer_digest; /* stored */
+    ssm_pool *pool;
+    const ssm_progress *progress;
+} ssm_record_options;
+
+/* Records the windows of corpus into `directory` (created). One forward pass per window.
+ * Errors: USAGE (a domain has too few tokens: both numbers; directory exists without resume; resume
+ * of something else), FAILED (disk), MEMORY, INTERRUPTED (resumable). */
+SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,
+                              const char *directory, const ssm_record_options *options,
+                              ssm_error *err);
+
+typedef struct ssm_verify_reconstruction {
+    int64_t layer, window;
+    double rel_l2, rel_l2_reference;
+} ssm_verify_reconstruction;
+
+typedef struct ssm_verify_deployment {
+    int64_t layer, window, budget;
+    double predicted, actual, relative_deviation;
+} ssm_verify_deployment;
+
+typedef struct ssm_verify_options {
+    int64_t window;  /* tokens */
+    int64_t windows; /* in all, spread over the domains in turn */
+    const int64_t *budgets;
+    int64_t n_budgets;
+    ssm_pool *pool;
+    const ssm_progress *progress;
+} ssm_verify_options;
+
+typedef struct ssm_verify_result {
+    ssm_verify_reconstruction *reconstruction; /* windows × n_layers */
+    int64_t n_reconstruction;
+    ssm_verify_deployment *deployment; /* windows × n_layers × n_budgets */
+    int64_t n_deployment;
+    double reconstruction_max, reconstruction_reference_max;
+    double deployment_median, deployment_max;
+    /* the bounds that `passed` was judged by */
+    double bound_reconstruction, bound_reference, bound_deployment_median, bound_deployment_max;
+    bool passed;
+} ssm_verify_result;
+
+/* Both checks of docs/instrument.md. A bound that does not hold is passed = false, not an error.
+ * Owner of *out: the caller, ssm_verify_result_free. */
+SSM_API ssm_status ssm_verify(const ssm_model *model, const ssm_corpus *corpus,
+                              const ssm_verify_options *options, ssm_verify_result *out,
+                              ssm_error *err);
+SSM_API void ssm_verify_result_free(ssm_verify_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+/* ssmscope/metrics.h: a recording → numbers. Each metric is a pure function with its formula. */
+#ifndef SSMSCOPE_METRICS_H
+#define SSMSCOPE_METRICS_H
+
+#include <ssmscope/recording.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SSM_DECILES = 10, SSM_MAX_LAGS = 64 };
+
+/* One budget of one layer. */
+typedef struct ssm_budget_metrics {
+    int64_t budget; /* r, kept modes a channel */
+    double rho, rho_diag;
+    double error_static, error_diag; /* E(r) */
+    double churn_within, churn_cross, churn_null;
+    double set_churn, energy_weighted_churn;
+    double instability_by_decile[SSM_DECILES]; /* decile 0: fastest modes; NaN where empty */
+    int64_t n_lags;
+    struct {
+        int64_t lag; /* tokens */
+        double jaccard, cosine;
+    } decorrelation[SSM_MAX_LAGS];
+} ssm_budget_metrics;
+
+typedef struct ssm_layer_metrics {
+    int64_t layer;
+    double participation_median, participation_p10, participation_p90;
+    double time_constant_median;
+    double time_constant_deciles[SSM_DECILES - 1];
+    ssm_budget_metrics *budgets; /* n_budgets */
+} ssm_layer_metrics;
+
+typedef struct ssm_across_layers {
+    int64_t budget;
+    double pearson_rho_diag_rho, spearman_energy_churn, spearman_set_churn;
+    double min_rho;
+    int64_t min_rho_layer;
+    int64_t *migrating_layers;
+    double *migrating_depths; /* relative depth, layer / (n_layers − 1) */
+    int64_t n_migrating;
+    double band_median;
+    bool contiguous;       /* all layers inside the hull migrate */
+    double hull_share;     /* share of the hull's layers that migrate */
+    int64_t static_tail;   /* number of last layers with rho ≥ 0.95 */
+    int64_t layers_cross_above_within;
+    double instability_by_decile[SSM_DECILES]; /* pooled over the model */
+} ssm_across_layers;
+
+typedef struct ssm_metrics {
+    int64_t n_layers, n_budgets;
+    ssm_layer_metrics *layers;
+    ssm_across_layers *across; /* n_budgets */
+    double diagonal_identity_max_violation;
+} ssm_metrics;
+
+/* budgets NULL: N/4, N/2, 3N/4. Values that a recording does not support (one domain: no cross
+ * churn) are NaN. Owner of *out: the caller. Errors: USAGE (a budget outside 1…N−1; no evaluation
+ * or calibration windows; no Gram), FILE, MEMORY. */
+SSM_API ssm_status ssm_metrics_compute(ssm_recording *recording, const int64_t *budgets,
+                                       int64_t n_budgets, const ssm_progress *progress,
+                                       ssm_metrics *out, ssm_error *err);
+SSM_API void ssm_metrics_free(ssm_metrics *metrics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,56 @@
+/* ssmscope/recording.h: the recording on disk (schema ssmscope.recording/1). Knows no model. */
+#ifndef SSMSCOPE_RECORDING_H
+#define SSMSCOPE_RECORDING_H
+
+#include <ssmscope/checkpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ssm_role { SSM_ROLE_CALIBRATION, SSM_ROLE_EVALUATION } ssm_role;
+
+typedef struct ssm_recording_window {
+    const char *file; /* relative to the recording */
+    const char *domain;
+    ssm_role role;
+    int64_t token_offset; /* in the domain's stream */
+    int64_t tokens;
+} ssm_recording_window;
+
+/* The head of a recording: recording.json. */
+typedef struct ssm_recording_info {
+    char model_digest[64];
+    char tokenizer_digest[64];
+    ssm_family family;
+    int64_t n_layers, d_model, d_inner, d_state, n_heads, head_dim, n_groups;
+    int64_t window; /* tokens */
+    bool has_gram;
+    char digest[64]; /* of recording.json, for masks made from it */
+} ssm_recording_info;
+
+typedef struct ssm_recording ssm_recording;
+
+/* Opens and checks recording.json and that every window file is there; shards are opened on use.
+ * Errors: FILE (missing, damaged, unfinished: the file is named), MEMORY. */
+SSM_API ssm_status ssm_recording_open(const char *directory, ssm_recording **out, ssm_error *err);
+SSM_API void ssm_recording_close(ssm_recording *recording);
+SSM_API const ssm_recording_info *ssm_recording_get_info(const ssm_recording *recording);
+SSM_API int64_t ssm_recording_window_count(const ssm_recording *recording);
+SSM_API const ssm_recording_window *ssm_recording_get_window(const ssm_recording *recording, int64_t i);
+/* A tensor of window i, "layers.N.<field>" or "nll", "ids" with layer −1, checked for dtype and
+ * shape against the info. Valid until close. Errors: FILE (damaged shard, wrong shape), MEMORY. */
+SSM_API ssm_status ssm_recording_tensor(ssm_recording *recording, int64_t window, int64_t layer,
+                                        const char *field, const ssm_tensor **out, ssm_error *err);
+/* The calibration Gram of a domain, float32 [H][(N+1)(N+2)/2] summed over its calibration windows. */
+SSM_API ssm_status ssm_recording_calibration_gram(ssm_recording *recording, const char *domain,
+                                                  int64_t layer, const ssm_tensor **out,
+                                                  ssm_error *err);
+/* float32 [H][N] of model.safetensors, negative. */
+SSM_API ssm_status ssm_recording_A(ssm_recording *recording, int64_t layer, const ssm_tensor **out,
+                                   ssm_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+/* ssmscope/ssmscope.h: everything.
+ *
+ *   ssm_checkpoint_open → ssm_model_create → ssm_session_create → ssm_session_forward
+ *   ssm_tokenizer_open  → ssm_corpus_open  → ssm_record → ssm_recording_open → ssm_metrics_compute
+ *                                                                            → ssm_select → mask
+ *   ssm_score_windows(model, corpus, mask) → ssm_perplexity_of, ssm_difference_of
+ */
+#ifndef SSMSCOPE_H
+#define SSMSCOPE_H
+#include <ssmscope/base.h>
+#include <ssmscope/checkpoint.h>
+#include <ssmscope/evaluate.h>
+#include <ssmscope/init.h>
+#include <ssmscope/instrument.h>
+#include <ssmscope/metrics.h>
+#include <ssmscope/model.h>
+#include <ssmscope/recording.h>
+#include <ssmscope/select.h>
+#include <ssmscope/tokenizer.h>
+#endif

@@ -1,0 +1,23 @@
+/* base/json.h: reading JSON with jansson under our rules: UTF-8, no duplicate keys, depth and size
+ * limits, and the bare Infinity, -Infinity and NaN that Python writes. */
+#ifndef SSM_BASE_JSON_H
+#define SSM_BASE_JSON_H
+
+#include <jansson.h>
+#include <ssmscope/base.h>
+
+typedef enum ssm__json_mode {
+    SSM__JSON_STRICT,
+    SSM__JSON_PYTHON /* bare Infinity/NaN become {"__float__": "Infinity"} */
+} ssm__json_mode;
+
+/* text: `bytes` bytes that begin at `offset` of `path` (for the error's place only). */
+ssm_status ssm__json_parse(const char *path, int64_t offset, const char *text, size_t bytes,
+                           ssm__json_mode mode, json_t **out, ssm_error *err);
+/* Reads and parses a whole file of at most `limit` bytes. */
+ssm_status ssm__json_read(const char *path, size_t limit, ssm__json_mode mode, json_t **out,
+                          ssm_error *err);
+/* Number, or {"__float__": "Infinity" | "-Infinity" | "NaN"}. False: neither. */
+bool ssm__json_number(const json_t *value, double *out);
+
+#endif

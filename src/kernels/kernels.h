@@ -1,0 +1,125 @@
+/* kernels/kernels.h: every numeric kernel, one table per instruction set.
+ *
+ * Kernels validate nothing and cannot fail; model/ validates once. Every variant (portable, AVX2,
+ * AVX-512) computes the same bits: the bodies are written once over the 16-lane vector of
+ * vec_<isa>.h, whose operations all round the same way, and every inner product keeps the
+ * summation law:
+ *
+ *   16 lanes; lane j sums k ≡ j (mod 16) by fused multiply-add in rising k, where x and w are padded
+ *   with +0 to a multiple of 16; then the fixed tree l[i] += l[i+8], then +4, +2, +1.
+ *
+ * Activations live in views: element (t, k) of a view is
+ *   data[t·row_stride + (k/16)·group_stride + k%16].
+ * A dense row-major matrix of width W has row_stride W, group_stride 16. A tile of at most 64 tokens
+ * has row_stride 16, group_stride 16·SSM__TILE_ROWS: groups of 16 channels, token after token, so
+ * that a kernel over 16 channels reads one contiguous stream, and an inner product over channels
+ * reads one 64-byte line a step. The odd number of rows keeps the lines of one token out of one L1 set.
+ */
+#ifndef SSM_KERNELS_H
+#define SSM_KERNELS_H
+
+#include <ssmscope/checkpoint.h>
+
+enum {
+    SSM__LANES = 16,
+    SSM__TILE = 64,      /* most tokens in a tile; the block of the instrument */
+    SSM__TILE_ROWS = 65  /* rows of a tile's group in memory */
+};
+
+typedef struct ssm__view {
+    float *data;
+    ptrdiff_t row_stride, group_stride; /* in floats */
+} ssm__view;
+
+/* A weight matrix [rows][cols], row-major, F32, F16 or BF16; data may be unaligned. */
+typedef struct ssm__matrix {
+    const void *data;
+    ssm_dtype dtype;
+    int64_t rows, cols;
+} ssm__matrix;
+
+/* What a recording pass accumulates for one group of 16 channels, all [row][16 channels].
+ * Rows of one accumulator block: the Gram's upper triangle row-major over (m_0 … m_{N−1}, f), then
+ * N state moments Σx², N read moments Σ(gC)², N adjoint moments Σ(gC)²w, then ΣΔ, then Σy². */
+typedef struct ssm__mode_rows {
+    int64_t n_gram;   /* (N+1)(N+2)/2, or 0 without Gram */
+    int64_t energy;   /* first row of N energies Σm², only used without Gram (else the diagonal) */
+    int64_t state, read, adjoint, delta, output; /* first rows */
+    int64_t count;    /* rows in all */
+} ssm__mode_rows;
+ssm__mode_rows ssm__mode_rows_of(int64_t d_state, bool gram);
+
+/* One group (16 channels) through the selective scan. Pointers are to the group's own part. */
+typedef struct ssm__scan_args {
+    int64_t tokens;  /* 0 … 64 */
+    int64_t d_state; /* N ≥ 1 */
+    const float *u;     /* [tokens][16] input after conv and SiLU */
+    const float *delta; /* [tokens][16] after softplus, > 0 */
+    const float *gate;  /* [tokens][16] g = SiLU(z) */
+    const float *B, *C; /* [tokens] rows of N at stride bc_stride */
+    ptrdiff_t bc_stride;
+    const float *A2;    /* [N][16] A·log2(e), negative */
+    const float *D;     /* [16] */
+    const float *keep;  /* [N][16] factor of each mode in the output, or NULL: all 1 */
+    float *state;       /* [N][16] in: before the first token, out: after the last */
+    float *y;           /* [tokens][16] gated output Σ_i m_i + f; may alias u, not others */
+    /* instrument, all NULL in a plain pass; the arithmetic of state and y is the same */
+    float *modes;   /* [tokens][N+1][16] the summands m_0 … m_{N−1}, f */
+    float *adjoint; /* [N][16] w of the adjoint Gramian, carried from call to call */
+    float *moments; /* accumulator rows state … output of ssm__mode_rows, added to */
+} ssm__scan_args;
+
+typedef struct ssm__kernels {
+    ssm_isa isa;
+
+    /* y[t][n] = Σ_k x[t][k] w[n][k] (+ bias[n]) for t < tokens and n in [row_begin, row_end).
+     * The sum keeps the summation law; the bias is added last. bias NULL: none. row_begin is a
+     * multiple of 16. x is [tokens] × w->cols, y [tokens] × w->rows. y must not overlap x. */
+    void (*linear)(const ssm__matrix *w, const float *bias, ssm__view x, ssm__view y,
+                   int64_t tokens, int64_t row_begin, int64_t row_end);
+
+    /* out = x · rsqrt(mean(x²) + eps) · weight over width D (weight NULL: none); dense rows.
+     * mean by the summation law in float32. out may equal x. */
+    void (*rmsnorm)(const float *x, const float *weight, float *out, int64_t tokens, int64_t width,
+                    float eps);
+
+    /* Causal depthwise convolution and SiLU for one group of 16 channels:
+     * out[t] = SiLU(bias + Σ_j w[j] x[t−(K−1)+j]), j rising, FMA. x, out [tokens][16]; weight [K][16];
+     * bias [16]; history [K−1][16] the inputs before the first token, updated. out must not be x. */
+    void (*conv_silu)(const float *x, const float *weight, const float *bias, float *history,
+                      float *out, int64_t tokens, int64_t d_conv);
+
+    /* Elementwise on count floats (any count; out may equal x). */
+    void (*softplus_bias)(const float *x, const float *bias, float *out, int64_t tokens);
+    /* ^ one group: out[t] = softplus(x[t] + bias), x, out [tokens][16], bias [16] */
+    void (*silu)(const float *x, float *out, int64_t count);
+    void (*exp)(const float *x, float *out, int64_t count);
+    void (*add)(const float *x, float *y, int64_t count); /* y += x */
+
+    /* Selective scan of one group, with or without the instrument. Formulas (1)-(3) of
+     * docs/instrument.md; m = (g·C)·x·keep rounded, y = (Σ_even m + Σ_odd m) + f in rising i. */
+    void (*scan)(const ssm__scan_args *args);
+
+    /* gram[row][16] += Σ_t m_i m_j by FMA in rising t for the upper triangle of (m_0 … m_{N}), modes
+     * [tokens][N+1][16] as scan wrote them. */
+    void (*gram)(const float *modes, int64_t tokens, int64_t n_modes, float *gram);
+    /* energy[i][16] += Σ_t m_i², i < n_modes (stride of a token: (n_modes + 1)·16). */
+    void (*energy)(const float *modes, int64_t tokens, int64_t n_modes, float *energy);
+
+    /* log Σ exp(x) of one row: maximum, exp in float32, sum in float64 (16 lanes, the tree). */
+    double (*logsumexp)(const float *x, int64_t count);
+
+    /* out[row][16] += block[row][16] in float64, block is cleared; count floats, multiple of 16. */
+    void (*flush)(float *block, double *out, int64_t count);
+} ssm__kernels;
+
+/* The table of an instruction set that ssm_isa_supported says yes to; AUTO gives the best. */
+const ssm__kernels *ssm__kernels_for(ssm_isa isa);
+
+extern const ssm__kernels ssm__kernels_portable;
+#if defined(__x86_64__)
+extern const ssm__kernels ssm__kernels_avx2;
+extern const ssm__kernels ssm__kernels_avx512;
+#endif
+
+#endif
