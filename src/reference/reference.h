@@ -16,12 +16,13 @@ void ssm__ref_rmsnorm(const double *x, const ssm_tensor *weight, double *out, in
 /* out[t][e] = SiLU(bias_e + Σ_j w[e][j] x[t−(K−1)+j][e]), zero before the first token. */
 void ssm__ref_conv_silu(const double *x, const double *weight, const double *bias, double *out,
                         int64_t tokens, int64_t channels, int64_t d_conv);
-double ssm__ref_softplus(double x); /* log1p(exp x), identity above 20 is within rounding */
+double ssm__ref_softplus(double x); /* log(1 + exp x), accurate and finite for all x */
 double ssm__ref_silu(double x);
 
 /* Equations (1)-(3) of docs/instrument.md for all channels. u, delta, z: [L][E]; A: [E][N]; B, C:
  * [L][N]; D_skip: [E]; state: [E][N] in and out; y: [L][E]; z NULL: no gate.
- * modes: [L][E][N+1] the summands m_0 … m_{N−1}, f, or NULL. keep: [E][N] 0/1 or NULL. */
+ * modes: [L][E][N+1] the summands m_0 … m_{N−1}, f, or NULL. keep: [E][N] 0/1 or NULL; a mode with 0
+ * adds nothing to y (its summand is 0) and its state moves on all the same. D_skip NULL: no f. */
 typedef struct ssm__ref_scan_args {
     int64_t tokens, channels, d_state;
     const double *u, *delta, *z, *A, *B, *C, *D_skip;
@@ -30,15 +31,23 @@ typedef struct ssm__ref_scan_args {
 } ssm__ref_scan_args;
 void ssm__ref_scan(const ssm__ref_scan_args *args);
 
-/* One mixer on its normed input x [L][D] from the zero state → out [L][D]. y [L][E] (gated, before
- * out_proj) and modes [L][E][N+1] may be NULL. Scratch is allocated. Errors: MEMORY. */
-ssm_status ssm__ref_mamba_mixer(const ssm_config *config, const ssm__layer_weights *w,
-                                const double *x, int64_t tokens, double *out, double *y,
-                                double *modes, ssm_error *err);
+/* gram[e][ij] = Σ_t m_{e,t,i} m_{e,t,j} for i ≤ j < n, the upper triangle row by row, n(n+1)/2 numbers a
+ * channel; modes [L][E][n], so n = N+1 for the modes of ssm__ref_scan. Overwrites gram. */
+void ssm__ref_gram(const double *modes, int64_t tokens, int64_t channels, int64_t n, double *gram);
+/* log Σ exp x of count ≥ 1 numbers, with the maximum taken out. */
+double ssm__ref_logsumexp(const double *x, int64_t count);
 
-/* The whole model; see ssm_reference_forward. */
+/* One mixer on its normed input x [L][D] from the zero state → out [L][D]. keep: [E][N] 0/1 or NULL.
+ * y [L][E] (gated, before out_proj) and modes [L][E][N+1] may be NULL. Scratch is allocated.
+ * Errors: MEMORY. */
+ssm_status ssm__ref_mamba_mixer(const ssm_config *config, const ssm__layer_weights *w,
+                                const uint8_t *keep, const double *x, int64_t tokens, double *out,
+                                double *y, double *modes, ssm_error *err);
+
+/* The whole model, as ssm_reference_forward; keep: [n_layers][E][N] 0/1 or NULL. logits [L][V] and
+ * hidden [n_layers+1][L][D] may be NULL. Errors: USAGE (an id outside the vocabulary), MEMORY. */
 ssm_status ssm__ref_forward(const ssm_config *config, const ssm__weights *weights,
-                            const int32_t *ids, int64_t count, double *logits, double *hidden,
-                            ssm_error *err);
+                            const uint8_t *keep, const int32_t *ids, int64_t count, double *logits,
+                            double *hidden, ssm_error *err);
 
 #endif
