@@ -15,7 +15,7 @@
 
 #if defined(__GNUC__)
 #define SSM_API __attribute__((visibility("default")))
-#define SSM_PRINTF(format, args) __attribute__((format(printf, format, args)))
+#define SSM_PRINTF(fmt, args) __attribute__((__format__(__printf__, fmt, args)))
 #else
 #define SSM_API
 #define SSM_PRINTF(format, args)
