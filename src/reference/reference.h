@@ -1,5 +1,5 @@
-/* reference/reference.h: the mathematics in float64, naive, short enough to check by eye. The oracle
- * of the tests and of `verify`; never the fast path. All arrays dense row-major double.
+/* reference/reference.h: the mathematics in float64, naive, short enough to check by eye. The
+ * oracle of the tests and of `verify`; never the fast path. All arrays dense row-major double.
  *
  * L tokens, D d_model, E d_inner, N d_state, R dt_rank, K d_conv, V vocab_size. */
 #ifndef SSM_REFERENCE_H
@@ -21,8 +21,8 @@ double ssm__ref_silu(double x);
 
 /* Equations (1)-(3) of docs/instrument.md for all channels. u, delta, z: [L][E]; A: [E][N]; B, C:
  * [L][N]; D_skip: [E]; state: [E][N] in and out; y: [L][E]; z NULL: no gate.
- * modes: [L][E][N+1] the summands m_0 … m_{N−1}, f, or NULL. keep: [E][N] 0/1 or NULL; a mode with 0
- * adds nothing to y (its summand is 0) and its state moves on all the same. D_skip NULL: no f. */
+ * modes: [L][E][N+1] the summands m_0 … m_{N−1}, f, or NULL. keep: [E][N] 0/1 or NULL; a mode with
+ * 0 adds nothing to y (its summand is 0) and its state moves on all the same. D_skip NULL: no f. */
 typedef struct ssm__ref_scan_args {
     int64_t tokens, channels, d_state;
     const double *u, *delta, *z, *A, *B, *C, *D_skip;
@@ -31,14 +31,15 @@ typedef struct ssm__ref_scan_args {
 } ssm__ref_scan_args;
 void ssm__ref_scan(const ssm__ref_scan_args *args);
 
-/* gram[e][ij] = Σ_t m_{e,t,i} m_{e,t,j} for i ≤ j < n, the upper triangle row by row, n(n+1)/2 numbers a
- * channel; modes [L][E][n], so n = N+1 for the modes of ssm__ref_scan. Overwrites gram. */
+/* gram[e][ij] = Σ_t m_{e,t,i} m_{e,t,j} for i ≤ j < n, the upper triangle row by row, n(n+1)/2
+ * numbers a channel; modes [L][E][n], so n = N+1 for the modes of ssm__ref_scan. Overwrites gram.
+ */
 void ssm__ref_gram(const double *modes, int64_t tokens, int64_t channels, int64_t n, double *gram);
 /* log Σ exp x of count ≥ 1 numbers, with the maximum taken out. */
 double ssm__ref_logsumexp(const double *x, int64_t count);
 
-/* One mixer on its normed input x [L][D] from the zero state → out [L][D]. keep: [E][N] 0/1 or NULL.
- * y [L][E] (gated, before out_proj) and modes [L][E][N+1] may be NULL. Scratch is allocated.
+/* One mixer on its normed input x [L][D] from the zero state → out [L][D]. keep: [E][N] 0/1 or
+ * NULL. y [L][E] (gated, before out_proj) and modes [L][E][N+1] may be NULL. Scratch is allocated.
  * Errors: MEMORY. */
 ssm_status ssm__ref_mamba_mixer(const ssm_config *config, const ssm__layer_weights *w,
                                 const uint8_t *keep, const double *x, int64_t tokens, double *out,
