@@ -6,7 +6,8 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-ssm_status ssm__ref_alloc(int64_t rows, int64_t cols, double **out, ssm_error *err) {
+ssm_status ssm__ref_alloc(int64_t rows, int64_t cols, double **out, ssm_error *err)
+{
     int64_t count = 0;
     size_t bytes = SIZE_MAX;
     *out = NULL;
@@ -20,7 +21,8 @@ ssm_status ssm__ref_alloc(int64_t rows, int64_t cols, double **out, ssm_error *e
     return SSM_STATUS_OK;
 }
 
-ssm_status ssm__ref_widen(const ssm_tensor *tensor, double **out, ssm_error *err) {
+ssm_status ssm__ref_widen(const ssm_tensor *tensor, double **out, ssm_error *err)
+{
     *out = NULL;
     if (!tensor->data) {
         return SSM_STATUS_OK;

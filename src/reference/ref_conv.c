@@ -4,16 +4,19 @@
 #include <math.h>
 
 /* max(x, 0) + log1p(exp(−|x|)) is log(1 + exp x) without overflow and without cancellation. */
-double ssm__ref_softplus(double x) {
+double ssm__ref_softplus(double x)
+{
     return fmax(x, 0.0) + log1p(exp(-fabs(x)));
 }
 
-double ssm__ref_silu(double x) {
+double ssm__ref_silu(double x)
+{
     return x / (1.0 + exp(-x));
 }
 
 void ssm__ref_conv_silu(const double *x, const double *weight, const double *bias, double *out,
-                        int64_t tokens, int64_t channels, int64_t d_conv) {
+                        int64_t tokens, int64_t channels, int64_t d_conv)
+{
     for (int64_t t = 0; t < tokens; t++) {
         for (int64_t e = 0; e < channels; e++) {
             double sum = bias ? bias[e] : 0.0;

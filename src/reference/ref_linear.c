@@ -8,7 +8,8 @@ enum { CHUNK = 256 };
 /* y[t] += Σ_k w[k] x[t][k] over one stretch of `count` columns, the sum in rising k. Four tokens go
  * side by side only to keep the processor busy; no sum is reordered by it. */
 static void add_products(const double *w, const double *x, int64_t cols, int64_t count, double *y,
-                         int64_t rows, int64_t tokens) {
+                         int64_t rows, int64_t tokens)
+{
     int64_t t = 0;
     for (; t + 4 <= tokens; t += 4) {
         double sum[4];
@@ -34,7 +35,8 @@ static void add_products(const double *w, const double *x, int64_t cols, int64_t
 }
 
 void ssm__ref_linear(const ssm_tensor *w, const ssm_tensor *bias, const double *x, double *y,
-                     int64_t tokens) {
+                     int64_t tokens)
+{
     const int64_t rows = w->dims[0], cols = w->dims[1];
     for (int64_t row = 0; row < rows; row++) {
         const double bias_row = bias && bias->data ? ssm_tensor_get(bias, row) : 0.0;
@@ -52,7 +54,8 @@ void ssm__ref_linear(const ssm_tensor *w, const ssm_tensor *bias, const double *
     }
 }
 
-double ssm__ref_logsumexp(const double *x, int64_t count) {
+double ssm__ref_logsumexp(const double *x, int64_t count)
+{
     double max = x[0];
     for (int64_t i = 1; i < count; i++) {
         max = fmax(max, x[i]);

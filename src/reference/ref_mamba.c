@@ -19,7 +19,8 @@ typedef struct scratch {
     double *D_skip, *conv, *conv_bias; /* [E], [E][K], [E] or NULL */
 } scratch;
 
-static void free_scratch(scratch *s) {
+static void free_scratch(scratch *s)
+{
     double *all[] = {s->in,    s->xs, s->z,     s->u, s->low,    s->dt_low, s->B,        s->C,
                      s->delta, s->y,  s->state, s->A, s->D_skip, s->conv,   s->conv_bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -28,7 +29,8 @@ static void free_scratch(scratch *s) {
 }
 
 static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w, int64_t tokens,
-                                scratch *s, ssm_error *err) {
+                                scratch *s, ssm_error *err)
+{
     SSM__TRY(ssm__ref_alloc(tokens, 2 * c->d_inner, &s->in, err));
     SSM__TRY(ssm__ref_alloc(tokens, c->d_inner, &s->xs, err));
     SSM__TRY(ssm__ref_alloc(tokens, c->d_inner, &s->z, err));
@@ -49,7 +51,8 @@ static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w
 
 /* Columns begin … begin+width−1 of a matrix with `stride` columns. */
 static void take_columns(const double *from, int64_t tokens, int64_t stride, int64_t begin,
-                         int64_t width, double *to) {
+                         int64_t width, double *to)
+{
     for (int64_t t = 0; t < tokens; t++) {
         for (int64_t k = 0; k < width; k++) {
             to[t * width + k] = from[t * stride + begin + k];
@@ -58,7 +61,8 @@ static void take_columns(const double *from, int64_t tokens, int64_t stride, int
 }
 
 static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const uint8_t *keep,
-                      const double *x, int64_t tokens, scratch *s, double *out, double *modes) {
+                      const double *x, int64_t tokens, scratch *s, double *out, double *modes)
+{
     const int64_t E = c->d_inner, N = c->d_state, R = c->dt_rank;
 
     ssm__ref_linear(&w->in_proj, &w->in_proj_bias, x, s->in, tokens);
@@ -100,7 +104,8 @@ static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const ui
 
 ssm_status ssm__ref_mamba_mixer(const ssm_config *config, const ssm__layer_weights *w,
                                 const uint8_t *keep, const double *x, int64_t tokens, double *out,
-                                double *y, double *modes, ssm_error *err) {
+                                double *y, double *modes, ssm_error *err)
+{
     scratch s = {0};
     const ssm_status status = alloc_scratch(config, w, tokens, &s, err);
     if (status == SSM_STATUS_OK) {

@@ -9,7 +9,8 @@
 #include "reference/ref_alloc.h"
 
 static ssm_status check_ids(const ssm_config *config, const int32_t *ids, int64_t count,
-                            ssm_error *err) {
+                            ssm_error *err)
+{
     for (int64_t t = 0; t < count; t++) {
         if (ids[t] < 0 || ids[t] >= config->vocab_size) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
@@ -23,7 +24,8 @@ static ssm_status check_ids(const ssm_config *config, const int32_t *ids, int64_
 
 /* stream[t] = row ids[t] of the embedding. */
 static void embed(const ssm_tensor *embedding, const int32_t *ids, int64_t count, int64_t d_model,
-                  double *stream) {
+                  double *stream)
+{
     for (int64_t t = 0; t < count; t++) {
         for (int64_t k = 0; k < d_model; k++) {
             stream[t * d_model + k] = ssm_tensor_get(embedding, ids[t] * d_model + k);
@@ -34,7 +36,8 @@ static void embed(const ssm_tensor *embedding, const int32_t *ids, int64_t count
 /* stream += mixer(norm(stream)); normed and out are scratch [L][D]. */
 static ssm_status run_block(const ssm_config *config, const ssm__layer_weights *w,
                             const uint8_t *keep, int64_t count, double *stream, double *normed,
-                            double *out, ssm_error *err) {
+                            double *out, ssm_error *err)
+{
     const int64_t D = config->d_model;
     ssm__ref_rmsnorm(stream, &w->norm, normed, count, D, config->norm_eps);
     SSM__TRY(ssm__ref_mamba_mixer(config, w, keep, normed, count, out, NULL, NULL, err));
@@ -47,7 +50,8 @@ static ssm_status run_block(const ssm_config *config, const ssm__layer_weights *
 static ssm_status run_model(const ssm_config *config, const ssm__weights *weights,
                             const uint8_t *keep, const int32_t *ids, int64_t count, double *stream,
                             double *normed, double *out, double *logits, double *hidden,
-                            ssm_error *err) {
+                            ssm_error *err)
+{
     const int64_t D = config->d_model, modes = config->d_inner * config->d_state;
     const size_t stream_bytes = (size_t)(count * D) * sizeof *stream;
     embed(&weights->embedding, ids, count, D, stream);
@@ -69,7 +73,8 @@ static ssm_status run_model(const ssm_config *config, const ssm__weights *weight
 
 ssm_status ssm__ref_forward(const ssm_config *config, const ssm__weights *weights,
                             const uint8_t *keep, const int32_t *ids, int64_t count, double *logits,
-                            double *hidden, ssm_error *err) {
+                            double *hidden, ssm_error *err)
+{
     double *stream = NULL, *normed = NULL, *out = NULL;
     SSM__TRY(check_ids(config, ids, count, err));
     ssm_status status = ssm__ref_alloc(count, config->d_model, &stream, err);

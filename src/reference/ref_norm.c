@@ -4,7 +4,8 @@
 #include <math.h>
 
 void ssm__ref_rmsnorm(const double *x, const ssm_tensor *weight, double *out, int64_t tokens,
-                      int64_t width, double eps) {
+                      int64_t width, double eps)
+{
     for (int64_t t = 0; t < tokens; t++) {
         double sum = 0.0;
         for (int64_t k = 0; k < width; k++) {

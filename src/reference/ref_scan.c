@@ -7,7 +7,8 @@
 
 /* One channel at one token: moves its state [N], writes its summands where they are wanted, returns
  * y. */
-static double scan_step(const ssm__ref_scan_args *a, int64_t t, int64_t e, double *state) {
+static double scan_step(const ssm__ref_scan_args *a, int64_t t, int64_t e, double *state)
+{
     const int64_t N = a->d_state, te = t * a->channels + e;
     const double u = a->u[te], delta = a->delta[te];
     const double gate = a->z ? ssm__ref_silu(a->z[te]) : 1.0;
@@ -29,7 +30,8 @@ static double scan_step(const ssm__ref_scan_args *a, int64_t t, int64_t e, doubl
     return y + feed_through; /* (2) */
 }
 
-void ssm__ref_scan(const ssm__ref_scan_args *args) {
+void ssm__ref_scan(const ssm__ref_scan_args *args)
+{
     for (int64_t t = 0; t < args->tokens; t++) {
         for (int64_t e = 0; e < args->channels; e++) {
             args->y[t * args->channels + e] =
@@ -38,7 +40,8 @@ void ssm__ref_scan(const ssm__ref_scan_args *args) {
     }
 }
 
-void ssm__ref_gram(const double *modes, int64_t tokens, int64_t channels, int64_t n, double *gram) {
+void ssm__ref_gram(const double *modes, int64_t tokens, int64_t channels, int64_t n, double *gram)
+{
     const int64_t pairs = n * (n + 1) / 2;
     memset(gram, 0, (size_t)(channels * pairs) * sizeof *gram);
     for (int64_t t = 0; t < tokens; t++) {
