@@ -18,16 +18,25 @@ typedef struct ssm_recording_window {
     int64_t tokens;
 } ssm_recording_window;
 
-/* The head of a recording: recording.json. */
+/* The head of a recording: recording.json. Arrays are owned by the recording. */
 typedef struct ssm_recording_info {
     char model_digest[64];
     char tokenizer_digest[64];
     ssm_family family;
     int64_t n_layers, d_model, d_inner, d_state, n_heads, head_dim, n_groups;
     int64_t window; /* tokens */
-    bool has_gram;
+    const int64_t *layers; /* the recorded layers, rising (`record --layers`) */
+    int64_t n_recorded;    /* how many; n_layers when all are there */
+    bool has_gram;         /* false: recorded with --no-gram */
+    bool has_window_gram;  /* calibration windows keep their own Grams too */
     char digest[64]; /* of recording.json, for masks made from it */
 } ssm_recording_info;
+
+/* The budgets of `--budgets` when none are given: N/4, N/2, 3N/4, clipped to 1 … N−1, each once.
+ * Returns how many were written (0 when N < 2: no budget is both ≥ 1 and < N). */
+SSM_API int64_t ssm_default_budgets(int64_t d_state, int64_t out[3]);
+/* Rows of the per-channel tensors: d_inner, for Mamba-2 n_heads. */
+SSM_API int64_t ssm_recording_channels(const ssm_recording_info *info);
 
 typedef struct ssm_recording ssm_recording;
 
@@ -39,7 +48,9 @@ SSM_API const ssm_recording_info *ssm_recording_get_info(const ssm_recording *re
 SSM_API int64_t ssm_recording_window_count(const ssm_recording *recording);
 SSM_API const ssm_recording_window *ssm_recording_get_window(const ssm_recording *recording, int64_t i);
 /* A tensor of window i, "layers.N.<field>" or "nll", "ids" with layer −1, checked for dtype and
- * shape against the info. Valid until close. Errors: FILE (damaged shard, wrong shape), MEMORY. */
+ * shape against the info. Valid until close. Errors: USAGE (no such field; a layer that was not
+ * recorded; the Gram of a calibration window that is only in its domain's sum), FILE (damaged,
+ * truncated or foreign shard, wrong dtype or shape: file and tensor are named), MEMORY. */
 SSM_API ssm_status ssm_recording_tensor(ssm_recording *recording, int64_t window, int64_t layer,
                                         const char *field, const ssm_tensor **out, ssm_error *err);
 /* The calibration Gram of a domain, float32 [H][(N+1)(N+2)/2] summed over its calibration windows. */

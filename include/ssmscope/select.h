@@ -19,7 +19,8 @@ typedef struct ssm_select_options {
 /* Names of the rules, NULL-terminated. */
 SSM_API const char *const *ssm_select_rules(void);
 /* Ties go to the lower index. Owner of *out: the caller, ssm_mask_free. Errors: USAGE (unknown rule
- * with the nearest name, a budget out of range), FILE, MEMORY. */
+ * with the nearest name, another scope, a budget out of range, no calibration windows, a recording
+ * of only some layers: the other layers' sets are unknown), FILE, MEMORY. */
 SSM_API ssm_status ssm_select(ssm_recording *recording, const ssm_select_options *options,
                               ssm_mask *out, ssm_error *err);
 
