@@ -1,0 +1,28 @@
+# What `cmake --install` puts where. Every path is below the prefix, so that --prefix and DESTDIR
+# move the whole tree; the program finds its data beside itself.
+install(TARGETS ssmscope_static ssmscope_shared
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/ssmscope DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    FILES_MATCHING PATTERN "*.h")
+if(TARGET ssmscope_program)
+    install(TARGETS ssmscope_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# Written at install time, when the prefix is known for certain.
+install(CODE "set(version \"${PROJECT_VERSION}\")
+    set(description \"${PROJECT_DESCRIPTION}\")
+    set(libdir \"${CMAKE_INSTALL_LIBDIR}\")
+    set(includedir \"${CMAKE_INSTALL_INCLUDEDIR}\")
+    get_filename_component(prefix \"\${CMAKE_INSTALL_PREFIX}\" ABSOLUTE)
+    configure_file(\"${CMAKE_CURRENT_SOURCE_DIR}/cmake/ssmscope.pc.in\"
+        \"${CMAKE_CURRENT_BINARY_DIR}/ssmscope.pc\" @ONLY)")
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ssmscope.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The built-in model, with the licences of what it was trained on.
+install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/ssmscope/models OPTIONAL)
+
+install(FILES docs/ssmscope.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+install(FILES docs/ssmscope.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+    RENAME ssmscope OPTIONAL)
+install(FILES LICENSE NOTICE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
