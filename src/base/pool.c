@@ -1,0 +1,245 @@
+/* base/pool.c: a fixed set of worker threads.
+ *
+ * The caller is thread 0; each worker waits on a ticket of its own. A run writes the job into the
+ * pool, raises the tickets of the workers that get a share, does its own share, and waits until the
+ * count of pending workers is zero. Waiting spins for a short while, because in a forward pass the
+ * next run follows within microseconds, and then sleeps on a futex. A worker without a share is not
+ * woken and reads nothing of the job.
+ *
+ * No wake-up is lost: the sleeper sets its flag and then sleeps on the word's old value, the waker
+ * changes the word and then reads the flag, all sequentially consistent; so either the waker sees
+ * the flag or the kernel sees the new value. */
+#include "base/pool.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    CACHE_LINE = 64,
+    THREADS_MAX = 1024,
+    SPINS = 2000,       /* pauses before sleeping: tens of microseconds */
+    SPINS_CROWDED = 20, /* with more threads than processors, spinning holds up the others */
+};
+
+/* A futex word and whether somebody sleeps on it. */
+typedef struct waitable {
+    _Alignas(CACHE_LINE) _Atomic uint32_t word;
+    _Atomic bool sleeping;
+} waitable;
+
+typedef struct worker {
+    waitable ticket; /* raised by one for every run in which this worker has a share */
+    ssm_pool *pool;
+    int thread;
+    pthread_t handle;
+} worker;
+
+struct ssm_pool {
+    waitable pending; /* workers that have not finished their share */
+    int threads;
+    int spins;
+    /* The job: written before the tickets are raised, read by workers with a share only. */
+    ssm__task_fn *fn; /* NULL: the worker ends */
+    void *context;
+    int64_t count;
+    int sharing; /* threads that have a share */
+    worker workers[];
+};
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Returns when the word no longer holds `value`; gives the new one. */
+static uint32_t wait_for_change(waitable *on, uint32_t value, int spins)
+{
+    uint32_t now;
+    for (int i = 0; i < spins; i++) {
+        now = atomic_load_explicit(&on->word, memory_order_acquire);
+        if (now != value) {
+            return now;
+        }
+        pause_briefly();
+    }
+    atomic_store(&on->sleeping, true);
+    while ((now = atomic_load(&on->word)) == value) {
+        futex_wait(&on->word, value);
+    }
+    atomic_store(&on->sleeping, false);
+    return now;
+}
+
+/* Call after the word was changed. */
+static void wake_sleeper(waitable *on)
+{
+    if (atomic_load(&on->sleeping)) {
+        futex_wake(&on->word);
+    }
+}
+
+/* Share `thread` of `sharing` contiguous shares whose sizes differ by at most one. */
+static void run_share(const ssm_pool *pool, int thread)
+{
+    int64_t size = pool->count / pool->sharing;
+    int64_t larger = pool->count % pool->sharing; /* the first shares have one task more */
+    int64_t begin = thread * size + (thread < larger ? thread : larger);
+    int64_t end = begin + size + (thread < larger);
+    for (int64_t task = begin; task < end; task++) {
+        pool->fn(pool->context, task, thread);
+    }
+}
+
+static void *work(void *argument)
+{
+    worker *self = argument;
+    ssm_pool *pool = self->pool;
+    uint32_t seen = 0;
+    for (;;) {
+        seen = wait_for_change(&self->ticket, seen, pool->spins);
+        if (pool->fn == NULL) {
+            return NULL;
+        }
+        run_share(pool, self->thread);
+        if (atomic_fetch_sub(&pool->pending.word, 1) == 1) {
+            wake_sleeper(&pool->pending);
+        }
+    }
+}
+
+void ssm__pool_run(ssm_pool *pool, ssm__task_fn *fn, void *context, int64_t count)
+{
+    if (pool == NULL || pool->threads == 1 || count <= 1) {
+        for (int64_t task = 0; task < count; task++) {
+            fn(context, task, 0);
+        }
+        return;
+    }
+    int sharing = count < pool->threads ? (int)count : pool->threads;
+    pool->fn = fn;
+    pool->context = context;
+    pool->count = count;
+    pool->sharing = sharing;
+    atomic_store_explicit(&pool->pending.word, (uint32_t)sharing - 1, memory_order_relaxed);
+    for (int i = 0; i < sharing - 1; i++) {
+        atomic_fetch_add(&pool->workers[i].ticket.word, 1);
+        wake_sleeper(&pool->workers[i].ticket);
+    }
+    run_share(pool, 0);
+    uint32_t left = atomic_load_explicit(&pool->pending.word, memory_order_acquire);
+    while (left != 0) {
+        left = wait_for_change(&pool->pending, left, pool->spins);
+    }
+}
+
+static int available_processors(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) {
+        return CPU_COUNT(&set);
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than a cpu_set_t has bits */
+    return online < 1 ? 1 : online > THREADS_MAX ? THREADS_MAX : (int)online;
+}
+
+/* Starts the workers with all signals blocked, so that signals reach the program's own threads.
+ * Sets pool->threads to 1 + the number started. */
+static int start_workers(ssm_pool *pool, int workers)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int reason = 0;
+    pool->threads = 1;
+    for (int i = 0; i < workers && reason == 0; i++) {
+        worker *self = &pool->workers[i];
+        self->pool = pool;
+        self->thread = i + 1;
+        atomic_init(&self->ticket.word, 0);
+        atomic_init(&self->ticket.sleeping, false);
+        reason = pthread_create(&self->handle, NULL, work, self);
+        pool->threads += reason == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return reason;
+}
+
+ssm_status ssm_pool_create(int threads, ssm_pool **out, ssm_error *err)
+{
+    *out = NULL;
+    if (threads < 0 || threads > THREADS_MAX) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "threads is %d; expected 1 to %d, or 0 for one per processor", threads,
+                         THREADS_MAX);
+    }
+    int processors = available_processors();
+    if (threads == 0) {
+        threads = processors;
+    }
+    size_t bytes = sizeof(ssm_pool) + (size_t)(threads - 1) * sizeof(worker);
+    ssm_pool *pool = aligned_alloc(CACHE_LINE, bytes); /* both sizes are multiples of the line */
+    if (pool == NULL) {
+        return ssm__fail_memory(err, "a thread pool", bytes);
+    }
+    atomic_init(&pool->pending.word, 0);
+    atomic_init(&pool->pending.sleeping, false);
+    pool->spins = threads > processors ? SPINS_CROWDED : SPINS;
+    pool->fn = NULL;
+    int reason = start_workers(pool, threads - 1);
+    if (reason != 0) {
+        int started = pool->threads;
+        ssm_pool_free(pool);
+        return ssm__fail(err, reason == ENOMEM ? SSM_STATUS_MEMORY : SSM_STATUS_FAILED,
+                         SSM__NOWHERE,
+                         "thread %d of %d cannot be started (error %d): ask for fewer threads",
+                         started + 1, threads, reason);
+    }
+    *out = pool;
+    return SSM_STATUS_OK;
+}
+
+void ssm_pool_free(ssm_pool *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    pool->fn = NULL;
+    for (int i = 0; i < pool->threads - 1; i++) {
+        atomic_fetch_add(&pool->workers[i].ticket.word, 1);
+        wake_sleeper(&pool->workers[i].ticket);
+    }
+    for (int i = 0; i < pool->threads - 1; i++) {
+        pthread_join(pool->workers[i].handle, NULL);
+    }
+    free(pool);
+}
+
+int ssm_pool_threads(const ssm_pool *pool)
+{
+    return pool == NULL ? 1 : pool->threads;
+}
