@@ -1,0 +1,68 @@
+/* test_golden.c: the tiny Hugging Face models of tests/golden/hf-tiny and what they must give. */
+#include "test_golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <ssmscope/checkpoint.h>
+
+#include "test_numbers.h"
+
+const char *golden_model_path(char out[TEST_PATH_MAX], const char *model)
+{
+    char relative[128];
+    snprintf(relative, sizeof relative, "hf-tiny/%s", model);
+    return test_golden_path(out, relative);
+}
+
+static double *numbers(const ssm_safetensors *file, const char *what, int sequence, int64_t *count)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%d", what, sequence);
+    const ssm_tensor *tensor = ssm_safetensors_find(file, name);
+    assert_non_null(tensor);
+    *count = ssm_tensor_count(tensor);
+    double *out = test_doubles(*count);
+    for (int64_t i = 0; i < *count; i++) {
+        out[i] = ssm_tensor_get(tensor, i);
+    }
+    return out;
+}
+
+golden_sequence golden_read(const char *model, int sequence)
+{
+    char relative[128], path[TEST_PATH_MAX];
+    snprintf(relative, sizeof relative, "hf-tiny/%s/expect/expected.safetensors", model);
+    ssm_safetensors *file = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    if (ssm_safetensors_open(test_golden_path(path, relative), false, &file, &err) !=
+        SSM_STATUS_OK) {
+        fail_msg("%s: %s", path, err.message);
+    }
+    golden_sequence golden = {0};
+    double *ids = numbers(file, "ids", sequence, &golden.count);
+    golden.logits = numbers(file, "logits_float64", sequence, &golden.n_logits);
+    golden.hidden = numbers(file, "hidden_float64", sequence, &golden.n_hidden);
+    golden.ids = calloc((size_t)golden.count + 1, sizeof *golden.ids);
+    assert_non_null(golden.ids);
+    for (int64_t i = 0; i < golden.count; i++) {
+        golden.ids[i] = (int32_t)ids[i];
+    }
+    free(ids);
+    ssm_safetensors_close(file);
+    return golden;
+}
+
+void golden_free(golden_sequence *golden)
+{
+    free(golden->ids);
+    free(golden->logits);
+    free(golden->hidden);
+    *golden = (golden_sequence){0};
+}
