@@ -82,7 +82,8 @@ report() {
     printf '%-24s %12s executions  cov %6s  ft %7s  last new coverage at %4s s, feature at %4s s, of %4s s  %s\n' \
         "$target" "${executions:-?}" "${2:-?}" "${4:-?}" "${6:-?}" "${8:-?}" "${10:-?}" "$ok"
     if [ "$ok" != ok ]; then
-        grep -vE '^#[0-9]+|^follow:' "$log" | tail -60
+        awk '/ERROR:|runtime error|SUMMARY/ { on = 1 } on && !/^(Shadow|  0x|=>0x)/ { print }
+             /SUMMARY/ { exit }' "$log" | head -40
         find "$build/artifacts" -name "$target-*" -newer "$build/started" -printf 'kept: %p\n'
     fi
 }
