@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: tools/lint.sh [BUILD]
 # Form and laws: formatting, layers, banned functions, lengths, headers, and, where BUILD holds a
-# plain build, the symbols of the library. Prints every breach, exits 1 on any.
+# plain build, the symbols of the library and clang-tidy. Prints every breach, exits 1 on any.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -31,5 +31,13 @@ step tools/check_source.sh
 step tools/check_headers.sh
 if [ -f "$build/libssmscope.a" ]; then
     step tools/check_symbols.sh "$build"
+fi
+tidy_check() {
+    git ls-files 'src/*.c' 'cli/*.c' |
+        xargs -r -P "$(nproc)" -n 3 "$tidy" -p "$build" --quiet 2>/dev/null
+}
+tidy=$(command -v clang-tidy-14 || command -v clang-tidy || true)
+if [ -n "$tidy" ] && [ -f "$build/compile_commands.json" ]; then
+    step tidy_check
 fi
 exit $status
