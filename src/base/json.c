@@ -31,9 +31,25 @@ static const constant constants[] = {
 };
 enum { N_CONSTANTS = sizeof constants / sizeof constants[0] };
 
+/* The bytes that end a number or a word of JSON. */
 static bool is_delimiter(char c)
 {
-    return c != '\0' && strchr(" \t\r\n,:[]{}\"", c) != NULL;
+    switch (c) {
+    case ' ':
+    case '\t':
+    case '\r':
+    case '\n':
+    case ',':
+    case ':':
+    case '[':
+    case ']':
+    case '{':
+    case '}':
+    case '"':
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* The constant that stands at text[at] as a whole word, or NULL. */
@@ -148,9 +164,23 @@ static ssm_status fail_at(const source *from, size_t position, ssm_error *err, c
                      "not valid JSON at line %zu, column %zu: %s", line, column, what);
 }
 
+/* True when the eight bytes at text are all ASCII and none is NUL. */
+static bool is_plain(const char *text)
+{
+    uint64_t word;
+    memcpy(&word, text, sizeof word);
+    const uint64_t high = 0x8080808080808080u, low = 0x0101010101010101u;
+    return ((word | (word - low)) & high) == 0;
+}
+
+/* UTF-8 without NUL bytes, or an error with the place of the first byte that is wrong. */
 static ssm_status check_bytes(const source *from, ssm_error *err)
 {
     for (size_t at = 0; at < from->bytes;) {
+        if (from->bytes - at >= sizeof(uint64_t) && is_plain(from->text + at)) {
+            at += sizeof(uint64_t);
+            continue;
+        }
         size_t length = ssm__utf8_length(from->text + at, from->bytes - at);
         if (length == 0) {
             return fail_at(from, at, err, "the bytes are not valid UTF-8");
@@ -167,6 +197,19 @@ static bool is_memory_error(const json_error_t *error)
 {
     /* Where an allocation fails, jansson gives no text, or this code. */
     return error->text[0] == '\0' || json_error_code(error) == json_error_out_of_memory;
+}
+
+/* What jansson found, without its talk of flags that the user cannot set. */
+static const char *describe(const json_error_t *error)
+{
+    switch (json_error_code(error)) {
+    case json_error_null_character:
+        return "the escape \\u0000 is not accepted in a string";
+    case json_error_null_byte_in_key:
+        return "the escape \\u0000 is not accepted in a key";
+    default:
+        return error->text;
+    }
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -255,7 +298,7 @@ static ssm_status parse(const source *from, const char *text, size_t bytes, size
     if (text != from->text) {
         position = expand(from->text, from->bytes, NULL, position);
     }
-    return fail_at(from, position < from->bytes ? position : from->bytes, err, error.text);
+    return fail_at(from, position < from->bytes ? position : from->bytes, err, describe(&error));
 }
 
 ssm_status ssm__json_parse(const char *path, int64_t offset, const char *text, size_t bytes,

@@ -2,9 +2,13 @@
  *
  * The caller is thread 0; each worker waits on a ticket of its own. A run writes the job into the
  * pool, raises the tickets of the workers that get a share, does its own share, and waits until the
- * count of pending workers is zero. Waiting spins for a short while, because in a forward pass the
- * next run follows within microseconds, and then sleeps on a futex. A worker without a share is not
- * woken and reads nothing of the job.
+ * count of pending workers is zero. A worker without a share is not woken and reads nothing of the
+ * job. Waiting spins first, because in a forward pass the next run follows within microseconds,
+ * then yields, then sleeps on a futex. With more threads than processors it does not spin: a switch
+ * by yielding costs about 1 µs, by futex about 10.
+ *
+ * Measured on two processors (2026, a virtual EPYC): a run of 8 empty tasks takes 0.2 µs with 2
+ * threads, 3 µs with 4, 7 µs with 8.
  *
  * No wake-up is lost: the sleeper sets its flag and then sleeps on the word's old value, the waker
  * changes the word and then reads the flag, all sequentially consistent; so either the waker sees
@@ -27,8 +31,8 @@
 enum {
     CACHE_LINE = 64,
     THREADS_MAX = 1024,
-    SPINS = 2000,       /* pauses before sleeping: tens of microseconds */
-    SPINS_CROWDED = 20, /* with more threads than processors, spinning holds up the others */
+    SPINS = 2000, /* pauses while waiting: tens of microseconds */
+    YIELDS = 50,  /* then offers of the processor to others, before sleeping */
 };
 
 /* A futex word and whether somebody sleeps on it. */
@@ -78,14 +82,18 @@ static void futex_wake(_Atomic uint32_t *word)
 /* Returns when the word no longer holds `value`; gives the new one. */
 static uint32_t wait_for_change(waitable *on, uint32_t value, int spins)
 {
-    uint32_t now;
-    for (int i = 0; i < spins; i++) {
-        now = atomic_load_explicit(&on->word, memory_order_acquire);
+    for (int i = 0; i < spins + YIELDS; i++) {
+        uint32_t now = atomic_load_explicit(&on->word, memory_order_acquire);
         if (now != value) {
             return now;
         }
-        pause_briefly();
+        if (i < spins) {
+            pause_briefly();
+        } else {
+            sched_yield();
+        }
     }
+    uint32_t now;
     atomic_store(&on->sleeping, true);
     while ((now = atomic_load(&on->word)) == value) {
         futex_wait(&on->word, value);
@@ -208,7 +216,7 @@ ssm_status ssm_pool_create(int threads, ssm_pool **out, ssm_error *err)
     }
     atomic_init(&pool->pending.word, 0);
     atomic_init(&pool->pending.sleeping, false);
-    pool->spins = threads > processors ? SPINS_CROWDED : SPINS;
+    pool->spins = threads > processors ? 0 : SPINS; /* else spinning holds up the very peers */
     pool->fn = NULL;
     int reason = start_workers(pool, threads - 1);
     if (reason != 0) {
