@@ -186,5 +186,5 @@ int main(void)
         cmocka_unit_test(statuses_have_words_and_codes),
         cmocka_unit_test(nearest_name),
     };
-    return cmocka_run_group_tests_name("error", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("fail", tests, NULL, NULL);
 }
