@@ -1,0 +1,109 @@
+#include "checkpoint/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static ssm_status open_into(ssm_checkpoint *checkpoint, const ssm_checkpoint_options *options,
+                            ssm_error *err)
+{
+    SSM__TRY(ssm__checkpoint_locate(checkpoint, err));
+    SSM__TRY(
+        ssm__claims_read(checkpoint->config_path, &checkpoint->claims, &checkpoint->notes, err));
+    SSM__TRY(ssm__checkpoint_open_files(checkpoint, options, err));
+    return ssm__checkpoint_resolve(checkpoint, err);
+}
+
+ssm_status ssm_checkpoint_open(const char *path, const ssm_checkpoint_options *options,
+                               ssm_checkpoint **out, ssm_error *err)
+{
+    static const ssm_checkpoint_options defaults = {0};
+    *out = NULL;
+    ssm_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    if (checkpoint == NULL || (checkpoint->path = strdup(path)) == NULL) {
+        free(checkpoint);
+        return ssm__fail_memory(err, "a checkpoint", sizeof *checkpoint);
+    }
+    ssm_status status = open_into(checkpoint, options == NULL ? &defaults : options, err);
+    if (status != SSM_STATUS_OK) {
+        ssm_checkpoint_close(checkpoint);
+        return status;
+    }
+    *out = checkpoint;
+    return SSM_STATUS_OK;
+}
+
+void ssm_checkpoint_close(ssm_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < checkpoint->n_files; i++) {
+        ssm_safetensors_close(checkpoint->files[i]);
+    }
+    free(checkpoint->files);
+    free(checkpoint->entries);
+    free(checkpoint->weights.layers);
+    ssm__index_free(checkpoint->index);
+    ssm__notes_free(&checkpoint->notes);
+    free(checkpoint->config_path);
+    free(checkpoint->directory);
+    free(checkpoint->path);
+    free(checkpoint);
+}
+
+const char *ssm_family_name(ssm_family family)
+{
+    static const char *const names[] = {[SSM_FAMILY_MAMBA] = "mamba",
+                                        [SSM_FAMILY_FALCON_MAMBA] = "falcon_mamba",
+                                        [SSM_FAMILY_MAMBA2] = "mamba2"};
+    return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : "?";
+}
+
+const char *ssm_checkpoint_path(const ssm_checkpoint *checkpoint)
+{
+    return checkpoint->path;
+}
+
+const ssm_config *ssm_checkpoint_config(const ssm_checkpoint *checkpoint)
+{
+    return &checkpoint->config;
+}
+
+const ssm__weights *ssm__checkpoint_weights(const ssm_checkpoint *checkpoint)
+{
+    return &checkpoint->weights;
+}
+
+int64_t ssm_checkpoint_count(const ssm_checkpoint *checkpoint)
+{
+    return checkpoint->n_entries;
+}
+
+static const ssm__entry *entry_at(const ssm_checkpoint *checkpoint, int64_t i)
+{
+    return i >= 0 && i < checkpoint->n_entries ? &checkpoint->entries[i] : NULL;
+}
+
+const ssm_tensor *ssm_checkpoint_at(const ssm_checkpoint *checkpoint, int64_t i)
+{
+    const ssm__entry *entry = entry_at(checkpoint, i);
+    return entry == NULL ? NULL : entry->tensor;
+}
+
+bool ssm_checkpoint_used(const ssm_checkpoint *checkpoint, int64_t i)
+{
+    const ssm__entry *entry = entry_at(checkpoint, i);
+    return entry != NULL && entry->used;
+}
+
+int64_t ssm_checkpoint_note_count(const ssm_checkpoint *checkpoint)
+{
+    return checkpoint->notes.count;
+}
+
+const char *ssm_checkpoint_note(const ssm_checkpoint *checkpoint, int64_t i)
+{
+    return i >= 0 && i < checkpoint->notes.count ? checkpoint->notes.items[i] : NULL;
+}
