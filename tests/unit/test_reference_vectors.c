@@ -1,0 +1,321 @@
+/* The float64 reference against outputs of the original CUDA kernels (b-vitamins/ssm), where the
+ * handed data is present. All outputs are float32: 1e-6 of their maximum; measured 2e-7. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/json.h"
+#include "reference/reference.h"
+#include "test_numbers.h"
+#include "test_paths.h"
+
+#define FLOAT32_OUTPUT 1e-6
+
+/* One array of the file: {"data": nested lists, "shape": […]}. */
+typedef struct array {
+    int64_t dims[4];
+    int n_dims;
+    double *data; /* NULL: no such array in this case */
+} array;
+
+static void flatten(const json_t *value, double **next)
+{
+    if (!json_is_array(value)) {
+        assert_true(json_is_number(value));
+        *(*next)++ = json_number_value(value);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        flatten(json_array_get(value, i), next);
+    }
+}
+
+static array read_array(const json_t *test_case, const char *group, const char *name)
+{
+    array out = {0};
+    const json_t *value = json_object_get(json_object_get(test_case, group), name);
+    if (!value) {
+        return out;
+    }
+    const json_t *shape = json_object_get(value, "shape");
+    int64_t count = 1;
+    for (size_t i = 0; i < json_array_size(shape); i++) {
+        assert_true(out.n_dims < 4);
+        out.dims[out.n_dims++] = json_integer_value(json_array_get(shape, i));
+        count *= out.dims[out.n_dims - 1];
+    }
+    out.data = test_doubles(count);
+    double *next = out.data;
+    flatten(json_object_get(value, "data"), &next);
+    assert_true(next == out.data + count);
+    return out;
+}
+
+static array input(const json_t *test_case, const char *name)
+{
+    return read_array(test_case, "inputs", name);
+}
+
+static array output(const json_t *test_case, const char *name)
+{
+    array out = read_array(test_case, "outputs", name);
+    assert_non_null(out.data);
+    return out;
+}
+
+/* The group of cases, or NULL: skip. Owner of *root: the caller. */
+static const json_t *find_case(json_t **root, const char *operator_name, const char *case_name)
+{
+    char path[TEST_PATH_MAX];
+    if (!test_shared_path(path, "data/vectors/b-vitamins-ssm/mamba_reference_cases.json")) {
+        return NULL;
+    }
+    /* Cases that are not used here hold bare NaN. */
+    assert_int_equal(ssm__json_read(path, 1 << 24, SSM__JSON_PYTHON, root, NULL), SSM_STATUS_OK);
+    const json_t *found = json_object_get(json_object_get(*root, operator_name), case_name);
+    assert_non_null(found);
+    return found;
+}
+
+/* ---- selective scan -------------------------------------------------------------------------- */
+
+typedef struct scan_case {
+    array u, delta, delta_bias, A, B, C, D, z, y; /* u, delta, z, y: [batch][E][L] */
+    bool softplus;
+} scan_case;
+
+static scan_case read_scan_case(const json_t *test_case, bool softplus)
+{
+    return (scan_case){.u = input(test_case, "u"),
+                       .delta = input(test_case, "delta"),
+                       .delta_bias = input(test_case, "delta_bias"),
+                       .A = input(test_case, "A"),
+                       .B = input(test_case, "B"),
+                       .C = input(test_case, "C"),
+                       .D = input(test_case, "D"),
+                       .z = input(test_case, "z"),
+                       .y = output(test_case, "y"),
+                       .softplus = softplus};
+}
+
+static void free_scan_case(scan_case *c)
+{
+    array *all[] = {&c->u, &c->delta, &c->delta_bias, &c->A, &c->B, &c->C, &c->D, &c->z, &c->y};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]->data);
+    }
+}
+
+/* out[t][i] of one batch and channel; B and C are constant, [E][N], or follow time, [batch][N][L].
+ */
+static void read_signal(const array *from, int64_t batch, int64_t channel, int64_t tokens,
+                        int64_t d_state, double *out)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t i = 0; i < d_state; i++) {
+            out[t * d_state + i] = from->n_dims == 2
+                                       ? from->data[channel * d_state + i]
+                                       : from->data[(batch * d_state + i) * tokens + t];
+        }
+    }
+}
+
+/* Channel by channel, so that a channel may have its own B and C. */
+static void check_scan_channel(const scan_case *c, int64_t batch, int64_t channel)
+{
+    const int64_t E = c->u.dims[1], L = c->u.dims[2], N = c->A.dims[1];
+    const int64_t begin = (batch * E + channel) * L;
+    double *delta = test_doubles(L), *y = test_doubles(L), *state = test_doubles(N);
+    double *B = test_doubles(L * N), *C = test_doubles(L * N);
+    for (int64_t t = 0; t < L; t++) {
+        const double bias = c->delta_bias.data ? c->delta_bias.data[channel] : 0.0;
+        const double raw = c->delta.data[begin + t] + bias;
+        delta[t] = c->softplus ? ssm__ref_softplus(raw) : raw;
+    }
+    read_signal(&c->B, batch, channel, L, N, B);
+    read_signal(&c->C, batch, channel, L, N, C);
+    ssm__ref_scan(&(ssm__ref_scan_args){.tokens = L,
+                                        .channels = 1,
+                                        .d_state = N,
+                                        .u = c->u.data + begin,
+                                        .delta = delta,
+                                        .z = c->z.data ? c->z.data + begin : NULL,
+                                        .A = c->A.data + channel * N,
+                                        .B = B,
+                                        .C = C,
+                                        .D_skip = c->D.data ? c->D.data + channel : NULL,
+                                        .state = state,
+                                        .y = y});
+    test_assert_near("scan", y, c->y.data + begin, L, FLOAT32_OUTPUT);
+    double *all[] = {delta, y, state, B, C};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+}
+
+static void check_scan(const char *name, bool softplus)
+{
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "selective_scan", name);
+    if (!found) {
+        skip();
+    }
+    scan_case c = read_scan_case(found, softplus);
+    for (int64_t batch = 0; batch < c.u.dims[0]; batch++) {
+        for (int64_t channel = 0; channel < c.u.dims[1]; channel++) {
+            check_scan_channel(&c, batch, channel);
+        }
+    }
+    free_scan_case(&c);
+    json_decref(root);
+}
+
+static void test_scan_minimal(void **state)
+{
+    (void)state;
+    check_scan("minimal", false);
+}
+
+static void test_scan_time_varying(void **state)
+{
+    (void)state;
+    check_scan("time_varying_3d", true);
+}
+
+/* Gate, D and a bias of delta. */
+static void test_scan_full(void **state)
+{
+    (void)state;
+    check_scan("full", true);
+}
+
+/* One step from a given state; x, dt, z, y: [batch][E], B, C: [batch][N]. */
+static void test_state_update(void **unused)
+{
+    (void)unused;
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "selective_state_update", "baseline_full");
+    if (!found) {
+        skip();
+    }
+    array x = input(found, "x"), dt = input(found, "dt"), dt_bias = input(found, "dt_bias");
+    array A = input(found, "A"), B = input(found, "B"), C = input(found, "C");
+    array D = input(found, "D"), z = input(found, "z"), state = input(found, "state");
+    array y = output(found, "y"), updated = output(found, "updated_state");
+    const int64_t batches = x.dims[0], E = x.dims[1], N = A.dims[1];
+    double *got = test_doubles(batches * E);
+    for (int64_t i = 0; i < batches * E; i++) {
+        dt.data[i] = ssm__ref_softplus(dt.data[i] + dt_bias.data[i % E]);
+    }
+    for (int64_t batch = 0; batch < batches; batch++) {
+        ssm__ref_scan(&(ssm__ref_scan_args){.tokens = 1,
+                                            .channels = E,
+                                            .d_state = N,
+                                            .u = x.data + batch * E,
+                                            .delta = dt.data + batch * E,
+                                            .z = z.data + batch * E,
+                                            .A = A.data,
+                                            .B = B.data + batch * N,
+                                            .C = C.data + batch * N,
+                                            .D_skip = D.data,
+                                            .state = state.data + batch * E * N,
+                                            .y = got + batch * E});
+    }
+    test_assert_near("y", got, y.data, batches * E, FLOAT32_OUTPUT);
+    test_assert_near("state", state.data, updated.data, batches * E * N, FLOAT32_OUTPUT);
+    double *all[] = {x.data, dt.data, dt_bias.data, A.data, B.data,       C.data,
+                     D.data, z.data,  state.data,   y.data, updated.data, got};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+    json_decref(root);
+}
+
+/* ---- convolution and norm -------------------------------------------------------------------- */
+
+/* x and y are [batch][E][L] or, with channels_last, [batch][L][E]. Without an activation in the
+ * case SiLU is applied to what is expected. */
+static void check_conv(const char *name, bool channels_last, bool activated)
+{
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "dw_causal_conv", name);
+    if (!found) {
+        skip();
+    }
+    array x = input(found, "x"), weight = input(found, "weight"), bias = input(found, "bias");
+    array y = output(found, "y");
+    const int64_t E = weight.dims[0], K = weight.dims[1];
+    const int64_t L = channels_last ? x.dims[1] : x.dims[2], stride = channels_last ? E : 1;
+    double *in = test_doubles(L * E), *got = test_doubles(L * E), *want = test_doubles(L * E);
+    for (int64_t batch = 0; batch < x.dims[0]; batch++) {
+        for (int64_t t = 0; t < L; t++) {
+            for (int64_t e = 0; e < E; e++) {
+                const int64_t at = batch * L * E + t * stride + e * (channels_last ? 1 : L);
+                in[t * E + e] = x.data[at];
+                want[t * E + e] = activated ? y.data[at] : ssm__ref_silu(y.data[at]);
+            }
+        }
+        ssm__ref_conv_silu(in, weight.data, bias.data, got, L, E, K);
+        test_assert_near(name, got, want, L * E, FLOAT32_OUTPUT);
+    }
+    double *all[] = {x.data, weight.data, bias.data, y.data, in, got, want};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+    json_decref(root);
+}
+
+static void test_conv_silu(void **state)
+{
+    (void)state;
+    check_conv("channels_first_silu", false, true);
+}
+
+static void test_conv_channels_last(void **state)
+{
+    (void)state;
+    check_conv("channels_last_identity", true, false);
+}
+
+static void test_rms_norm(void **state)
+{
+    (void)state;
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "layer_norms", "rms_norm");
+    if (!found) {
+        skip();
+    }
+    array x = input(found, "x"), w = input(found, "w"), y = output(found, "y");
+    const int64_t width = w.dims[0], tokens = x.dims[0] * x.dims[1];
+    const ssm_tensor weight = {.name = "w",
+                               .dtype = SSM_DTYPE_F64,
+                               .n_dims = 1,
+                               .dims = {width},
+                               .data = w.data,
+                               .bytes = (size_t)width * sizeof *w.data};
+    double *got = test_doubles(tokens * width);
+    ssm__ref_rmsnorm(x.data, &weight, got, tokens, width, 1e-6); /* the case's own eps */
+    test_assert_near("rms_norm", got, y.data, tokens * width, FLOAT32_OUTPUT);
+    free(got);
+    free(x.data);
+    free(w.data);
+    free(y.data);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scan_minimal), cmocka_unit_test(test_scan_time_varying),
+        cmocka_unit_test(test_scan_full),    cmocka_unit_test(test_state_update),
+        cmocka_unit_test(test_conv_silu),    cmocka_unit_test(test_conv_channels_last),
+        cmocka_unit_test(test_rms_norm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
