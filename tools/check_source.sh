@@ -7,7 +7,7 @@ cd "${1:-$(dirname "$0")/..}"
 if git rev-parse --git-dir >/dev/null 2>&1; then
     mapfile -t tracked < <(git ls-files --cached --others --exclude-standard)
 else
-    mapfile -t tracked < <(find . -type f -not -path './build*' | sed 's|^\./||')
+    mapfile -t tracked < <(find . -type f -not -path './build*' -not -path './.git/*' | sed 's|^\./||')
 fi
 files=()
 for file in "${tracked[@]}"; do
@@ -19,7 +19,8 @@ status=0
 # The library neither prints, ends the process nor reads the environment; nobody writes past the end
 # of a buffer, parses without errors, or draws numbers that no seed can repeat.
 library='printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|putc|fputc|perror|exit|_exit|_Exit|quick_exit|abort|assert|atexit|signal|raise|getenv|secure_getenv|setenv|putenv|unsetenv|setlocale|syslog'
-anywhere='strcpy|stpcpy|strcat|strncpy|strncat|sprintf|vsprintf|gets|strtok|alloca|atoi|atol|atoll|atof|rand|srand|random|srandom|drand48|tmpnam|mktemp|tempnam|system|popen'
+shipped='strcpy|stpcpy|strcat|strncpy|strncat|sprintf|vsprintf|strtok|atoi|atol|atoll|atof|system|popen'
+anywhere='gets|alloca|rand|srand|random|srandom|drand48|tmpnam|mktemp|tempnam'
 banned() { # alternatives, where, files…
     local names=$1 where=$2
     shift 2
@@ -49,6 +50,9 @@ banned() { # alternatives, where, files…
 mapfile -t all_c < <(printf '%s\n' "${files[@]}" | grep -E '\.[ch]$' || true)
 mapfile -t library_c < <(printf '%s\n' "${files[@]}" | grep -E '^(src|include)/.*\.[ch]$' || true)
 banned "$library" "in the library" "${library_c[@]}"
+mapfile -t shipped_c < <(printf '%s\n' "${files[@]}" |
+    grep -E '^(src|include|cli|bench)/.*\.[ch]$' || true)
+banned "$shipped" "in what is shipped" "${shipped_c[@]}"
 banned "$anywhere" "here" "${all_c[@]}"
 
 # --- lengths ----------------------------------------------------------------------------------------
@@ -125,7 +129,7 @@ if [ ${#words[@]} -gt 0 ]; then
     fi
     hosts='www\.apache\.org|arxiv\.org|github\.com|huggingface\.co|doi\.org|json\.org|unicode\.org'
     hosts+='|www\.rfc-editor\.org|jansson\.readthedocs\.io|keepachangelog\.com|semver\.org'
-    hosts+='|opensource\.org|creativecommons\.org|golang\.org|go\.dev|localhost|example\.(com|org)'
+    hosts+='|opensource\.org|creativecommons\.org|golang\.org|go\.dev|localhost|git-lfs(\.github\.com)?|example\.(com|org)'
     if grep -nIoE 'https?://[A-Za-z0-9.-]+' "${words[@]}" |
         grep -vE "^tools/check_source\.sh:|://(www\.)?($hosts)\$"; then
         echo "^ a host outside the list in tools/check_source.sh"
