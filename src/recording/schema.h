@@ -1,0 +1,37 @@
+/* recording/schema.h: which tensors a window file holds, with their dtypes and shapes. */
+#ifndef SSM_RECORDING_SCHEMA_H
+#define SSM_RECORDING_SCHEMA_H
+
+#include <ssmscope/recording.h>
+
+/* Tokens of one energy block. */
+enum { SSM__BLOCK_TOKENS = 64 };
+
+/* One tensor of the schema. Its shape is a word of one letter a dimension: H channels (heads for
+ * Mamba-2), N d_state, P head_dim, G Gram entries, B energy blocks, T tokens, U scored tokens. */
+typedef struct ssm__field {
+    const char *name;
+    ssm_dtype dtype;
+    const char *shape;
+    bool of_layer;    /* "layers.N.<name>"; else one a window */
+    bool mamba2_only; /* per-channel energies, which the Gram of a head cannot give */
+} ssm__field;
+
+/* All fields, in the order of the documentation; the list ends with a NULL name. */
+const ssm__field *ssm__schema_fields(void);
+/* The field of this name for this family (layer: one of a layer), or NULL. */
+const ssm__field *ssm__schema_find(ssm_family family, bool of_layer, const char *name);
+/* Entries of the upper triangle of the Gram of (m_0 … m_{N−1}, f). */
+int64_t ssm__gram_entries(int64_t d_state);
+/* Blocks of 64 tokens, the last one may be shorter. */
+int64_t ssm__energy_blocks(int64_t tokens);
+/* Shape of `field` in a window of `tokens` tokens; returns the number of dimensions. */
+int ssm__schema_shape(const ssm_recording_info *info, const ssm__field *field, int64_t tokens,
+                      int64_t dims[SSM_MAX_DIMS]);
+/* "layers.N.<name>" for layer ≥ 0, else name. False when it does not fit. */
+bool ssm__tensor_name(char *out, size_t size, int64_t layer, const char *name);
+/* FILE with file and tensor named unless `tensor` has this dtype and this shape. */
+ssm_status ssm__schema_check(const ssm_tensor *tensor, const char *path, ssm_dtype dtype,
+                             int n_dims, const int64_t *dims, ssm_error *err);
+
+#endif

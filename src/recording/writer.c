@@ -1,0 +1,382 @@
+/* Writing a recording so that it can be stopped anywhere.
+ *
+ * Every file appears under its name only when it is whole, and every step looks at what is there
+ * before it acts, so that doing the same work again changes no byte:
+ *
+ *   1. recording.json                  the plan; a resume must bring the same text
+ *   2. model.safetensors               the same bytes each time it is written
+ *   3. of calibration window j of a domain: partial.DOMAIN, from j windows to j + 1. The count
+ * stands in the file itself, so a stop between 3 and 4 is seen as "window j is summed, its file is
+ *      missing", and the window's Gram is not added twice.
+ *   4. windows/NNNNN.safetensors
+ *   5. finish: calibration.DOMAIN from partial.DOMAIN, then partial.DOMAIN is removed. A stop in
+ *      between leaves both; the sum is whole, so only the removal is done again.
+ *
+ * What a stop can leave besides is a temporary file of step 1–5; create removes those. */
+#include "recording/writer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "recording/head.h"
+#include "recording/schema.h"
+#include "recording/sum.h"
+
+struct ssm__recording_writer {
+    ssm__head head;
+    char *directory;
+    int64_t *rank;   /* per window: how many calibration windows of its domain come before it */
+    int64_t *summed; /* per calibration domain: windows in the sum on disk */
+    bool *finished;  /* per calibration domain: calibration.DOMAIN is there */
+    bool *written;   /* per window: its file is there and whole */
+};
+
+static ssm_status join(const ssm__recording_writer *writer, const char *file, char **out,
+                       ssm_error *err)
+{
+    *out = ssm__path_join(writer->directory, file);
+    return *out == NULL ? ssm__fail_memory(err, "a path", strlen(file)) : SSM_STATUS_OK;
+}
+
+/* ---- create -----------------------------------------------------------------------------------
+ */
+
+/* ".name.<16 hex digits>.tmp", as base/writer.c names them, of a file this writer makes. */
+static bool is_temporary(const char *name)
+{
+    size_t length = strlen(name);
+    return name[0] == '.' && length > 22 && strcmp(name + length - 4, ".tmp") == 0 &&
+           strspn(name + length - 20, "0123456789abcdef") == 16 &&
+           (strstr(name, ".safetensors.") != NULL || strstr(name, ".recording.json.") == name);
+}
+
+/* Removes what a stop left in `path`; counts the other entries. A missing directory is empty. */
+static void clean(const char *path, int64_t *others)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL) {
+        return;
+    }
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        if (is_temporary(entry->d_name)) {
+            unlinkat(dirfd(directory), entry->d_name, 0);
+        } else if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            (*others)++;
+        }
+    }
+    closedir(directory);
+}
+
+/* The plan that is there must be the one that was asked for. */
+static ssm_status compare_plan(const char *path, const char *text, ssm_error *err)
+{
+    ssm__map map = {0};
+    SSM__TRY(ssm__map_open(path, &map, err));
+    ssm_status status = SSM_STATUS_OK;
+    if (map.size != strlen(text) || memcmp(map.data, text, map.size) != 0) {
+        char difference[512];
+        char *old_text = strndup(map.size == 0 ? "" : (const char *)map.data, map.size);
+        ssm__head_difference(old_text == NULL ? "" : old_text, text, difference, sizeof difference);
+        free(old_text);
+        status =
+            ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
+                      "the recording there is another one: %s; give it another directory or the "
+                      "same options",
+                      difference);
+    }
+    ssm__map_close(&map);
+    return status;
+}
+
+static ssm_status start_directory(const ssm__recording_writer *writer, const char *path,
+                                  const char *windows, const char *text, bool resume,
+                                  ssm_error *err)
+{
+    bool planned = ssm__is_file(path);
+    if (planned && !resume) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(writer->directory),
+                         "the directory holds a recording already: give another one, or --resume");
+    }
+    int64_t others = 0;
+    if (planned) {
+        SSM__TRY(compare_plan(path, text, err)); /* before anything there is touched */
+        clean(writer->directory, &others);
+        clean(windows, &others);
+        return ssm__make_directories(windows, err);
+    }
+    int64_t allowed = ssm__is_directory(windows) ? 1 : 0;
+    clean(writer->directory, &others);
+    clean(windows, &others);
+    if (others > allowed) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(writer->directory),
+                         "the directory is not empty and holds no recording: give another one");
+    }
+    SSM__TRY(ssm__make_directories(windows, err));
+    return ssm__write_file(path, text, strlen(text), err);
+}
+
+static ssm_status check_window_name(const ssm__recording_writer *writer, int64_t i, ssm_error *err)
+{
+    const char *file = writer->head.windows[i].file;
+    const char *name = strchr(file, '/');
+    if (strncmp(file, "windows/", 8) != 0 || strchr(name + 1, '/') != NULL) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(file),
+                         "window files of a new recording are named windows/NAME");
+    }
+    return SSM_STATUS_OK;
+}
+
+/* A file of ours that is there must open and belong to this recording. */
+static ssm_status check_owned(const ssm__recording_writer *writer, const char *path,
+                              ssm_safetensors **file, ssm_error *err)
+{
+    SSM__TRY(ssm_safetensors_open(path, false, file, err));
+    const char *owner = ssm_safetensors_metadata(*file, "recording");
+    if (owner == NULL || strcmp(owner, writer->head.info.digest) != 0) {
+        ssm_safetensors_close(*file);
+        *file = NULL;
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "the file is of another recording; remove it to have it made again");
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status look_at_window(ssm__recording_writer *writer, int64_t i, ssm_error *err)
+{
+    char *path = NULL;
+    SSM__TRY(check_window_name(writer, i, err));
+    SSM__TRY(join(writer, writer->head.windows[i].file, &path, err));
+    ssm_status status = SSM_STATUS_OK;
+    if (ssm__is_file(path)) {
+        ssm_safetensors *file = NULL;
+        status = check_owned(writer, path, &file, err);
+        ssm_safetensors_close(file);
+        writer->written[i] = status == SSM_STATUS_OK;
+    }
+    free(path);
+    return status;
+}
+
+static ssm_status look_at_sum(ssm__recording_writer *writer, int64_t k, ssm_error *err)
+{
+    const ssm__calibration *sum = &writer->head.calibrations[k];
+    char *path = NULL;
+    char *partial = NULL;
+    ssm_safetensors *file = NULL;
+    ssm_status status = join(writer, sum->file, &path, err);
+    if (status == SSM_STATUS_OK) {
+        status = join(writer, sum->partial, &partial, err);
+    }
+    if (status == SSM_STATUS_OK && ssm__is_file(path)) {
+        status = check_owned(writer, path, &file, err);
+        writer->finished[k] = status == SSM_STATUS_OK;
+    } else if (status == SSM_STATUS_OK && ssm__is_file(partial)) {
+        status = check_owned(writer, partial, &file, err);
+        if (status == SSM_STATUS_OK) {
+            status = ssm__sum_count(file, partial, sum->windows, &writer->summed[k], err);
+        }
+    }
+    ssm_safetensors_close(file);
+    free(path);
+    free(partial);
+    return status;
+}
+
+static ssm_status look_around(ssm__recording_writer *writer, ssm_error *err)
+{
+    const ssm__head *head = &writer->head;
+    size_t windows = (size_t)head->n_windows + 1;
+    size_t sums = (size_t)head->n_calibrations + 1;
+    writer->rank = calloc(windows, sizeof *writer->rank);
+    writer->written = calloc(windows, sizeof *writer->written);
+    writer->summed = calloc(sums, sizeof *writer->summed);
+    writer->finished = calloc(sums, sizeof *writer->finished);
+    int64_t *seen = calloc(sums, sizeof *seen);
+    if (writer->rank == NULL || writer->written == NULL || writer->summed == NULL ||
+        writer->finished == NULL || seen == NULL) {
+        free(seen);
+        return ssm__fail_memory(err, "a recording writer", windows * sizeof *writer->rank);
+    }
+    for (int64_t i = 0; i < head->n_windows; i++) {
+        int64_t k = head->calibration_of[i];
+        writer->rank[i] = k < 0 ? -1 : seen[k]++;
+    }
+    free(seen);
+    for (int64_t i = 0; i < head->n_windows; i++) {
+        SSM__TRY(look_at_window(writer, i, err));
+    }
+    for (int64_t k = 0; k < head->n_calibrations && head->info.has_gram; k++) {
+        SSM__TRY(look_at_sum(writer, k, err));
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status create(ssm__recording_writer *writer, const char *text, bool resume,
+                         ssm_error *err)
+{
+    char *path = NULL;
+    char *windows = NULL;
+    ssm_status status = join(writer, "recording.json", &path, err);
+    if (status == SSM_STATUS_OK) {
+        status = join(writer, "windows", &windows, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm__head_parse(path, SSM_STATUS_USAGE, text, strlen(text), &writer->head, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = start_directory(writer, path, windows, text, resume, err);
+    }
+    free(path);
+    free(windows);
+    return status == SSM_STATUS_OK ? look_around(writer, err) : status;
+}
+
+ssm_status ssm__recording_create(const char *directory, const ssm__recording_plan *plan,
+                                 ssm__recording_writer **out, ssm_error *err)
+{
+    *out = NULL;
+    char *text = NULL;
+    SSM__TRY(ssm__head_print(&plan->info, plan->windows, plan->n_windows, plan->extra, &text, err));
+    ssm__recording_writer *writer = calloc(1, sizeof *writer);
+    if (writer != NULL) {
+        writer->directory = strdup(directory);
+    }
+    ssm_status status = writer == NULL || writer->directory == NULL
+                            ? ssm__fail_memory(err, "a recording writer", sizeof *writer)
+                            : create(writer, text, plan->resume, err);
+    free(text);
+    if (status != SSM_STATUS_OK) {
+        ssm__recording_writer_free(writer);
+        return status;
+    }
+    *out = writer;
+    return SSM_STATUS_OK;
+}
+
+void ssm__recording_writer_free(ssm__recording_writer *writer)
+{
+    if (writer == NULL) {
+        return;
+    }
+    free(writer->rank);
+    free(writer->summed);
+    free(writer->finished);
+    free(writer->written);
+    free(writer->directory);
+    ssm__head_free(&writer->head);
+    free(writer);
+}
+
+/* ---- the model and the windows ----------------------------------------------------------------
+ */
+
+/* True when the Gram of window i is in its domain's sum, or there is none to add. */
+static bool is_summed(const ssm__recording_writer *writer, int64_t i)
+{
+    int64_t k = writer->head.calibration_of[i];
+    return k < 0 || !writer->head.info.has_gram || writer->finished[k] ||
+           writer->summed[k] > writer->rank[i];
+}
+
+bool ssm__recording_has(const ssm__recording_writer *writer, int64_t window)
+{
+    return writer->written[window] && is_summed(writer, window);
+}
+
+ssm_status ssm__recording_put_model(ssm__recording_writer *writer, const ssm_tensor *tensors,
+                                    int64_t count, ssm_error *err)
+{
+    const ssm_recording_info *info = &writer->head.info;
+    const int64_t dims[2] = {ssm_recording_channels(info), info->d_state};
+    if (count != info->n_recorded) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "expected %lld tensors A, got %lld",
+                         (long long)info->n_recorded, (long long)count);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int n_dims = info->family == SSM_FAMILY_MAMBA2 ? 1 : 2;
+        SSM__TRY(
+            ssm__check_named(&tensors[i], info->layers[i], "A", SSM_DTYPE_F32, n_dims, dims, err));
+    }
+    const ssm_metadata metadata[] = {{"schema", SSM__MODEL_SCHEMA}, {"recording", info->digest}};
+    char *path = NULL;
+    SSM__TRY(join(writer, "model.safetensors", &path, err));
+    ssm_status status = ssm_safetensors_write(path, tensors, count, metadata, 2, err);
+    free(path);
+    return status;
+}
+
+ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t window,
+                                     const ssm_tensor *tensors, int64_t count,
+                                     const ssm_tensor *grams, int64_t n_grams, ssm_error *err)
+{
+    const ssm__head *head = &writer->head;
+    if (window < 0 || window >= head->n_windows) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "there is no window %lld",
+                         (long long)window);
+    }
+    const ssm_recording_window *about = &head->windows[window];
+    int64_t k = head->calibration_of[window];
+    SSM__TRY(ssm__check_window(&head->info, about->tokens, tensors, count, grams, n_grams, err));
+    if (!is_summed(writer, window)) {
+        if (writer->summed[k] != writer->rank[window]) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "windows are put in rising order: window %lld of domain '%s' is next",
+                             (long long)writer->summed[k], about->domain);
+        }
+        SSM__TRY(ssm__sum_add(writer->directory, &head->info, &head->calibrations[k], grams,
+                              n_grams, writer->summed[k], err));
+        writer->summed[k]++;
+    }
+    if (writer->written[window]) {
+        return SSM_STATUS_OK;
+    }
+    bool keep = head->info.has_gram && (k < 0 || head->info.has_window_gram);
+    char *path = NULL;
+    SSM__TRY(join(writer, about->file, &path, err));
+    ssm_status status = ssm__write_window(path, &head->info, about, window, tensors, count, grams,
+                                          keep ? n_grams : 0, err);
+    free(path);
+    writer->written[window] = status == SSM_STATUS_OK;
+    return status;
+}
+
+/* ---- finish -----------------------------------------------------------------------------------
+ */
+
+static ssm_status finish_sum(ssm__recording_writer *writer, int64_t k, ssm_error *err)
+{
+    const ssm__calibration *sum = &writer->head.calibrations[k];
+    if (!writer->finished[k]) {
+        SSM__TRY(ssm__sum_finish(writer->directory, &writer->head.info, sum, err));
+        writer->finished[k] = true;
+    }
+    char *partial = NULL;
+    SSM__TRY(join(writer, sum->partial, &partial, err));
+    ssm_status status = SSM_STATUS_OK;
+    if (unlink(partial) != 0 && errno != ENOENT) {
+        status = ssm__fail_errno(err, SSM_STATUS_FAILED, partial, "cannot be removed", errno);
+    }
+    free(partial);
+    return status;
+}
+
+ssm_status ssm__recording_finish(ssm__recording_writer *writer, ssm_error *err)
+{
+    const ssm__head *head = &writer->head;
+    for (int64_t i = 0; i < head->n_windows; i++) {
+        if (!ssm__recording_has(writer, i)) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(head->windows[i].file),
+                             "the recording cannot be finished: this window is missing");
+        }
+    }
+    for (int64_t k = 0; k < head->n_calibrations && head->info.has_gram; k++) {
+        SSM__TRY(finish_sum(writer, k, err));
+    }
+    return SSM_STATUS_OK;
+}
