@@ -1,0 +1,244 @@
+/* Masks: which modes are kept, in memory and as a safetensors file (docs/masks.md). */
+#include <ssmscope/model.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+#define MASK_SCHEMA "ssmscope.mask/1"
+
+enum { NAME_BYTES = 64, MAX_LAYERS = 1 << 16 };
+
+ssm_status ssm_mask_create(int64_t n_layers, int64_t n_channels, int64_t d_state, ssm_mask *out,
+                           ssm_error *err)
+{
+    int64_t rows;
+    int64_t count;
+    *out = (ssm_mask){0};
+    if (n_layers < 1 || n_channels < 1 || d_state < 1 ||
+        !ssm__mul_dim(n_layers, n_channels, &rows) || !ssm__mul_dim(rows, d_state, &count)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "a mask needs positive dimensions, got [%lld][%lld][%lld]",
+                         (long long)n_layers, (long long)n_channels, (long long)d_state);
+    }
+    out->keep = malloc((size_t)count);
+    if (out->keep == NULL) {
+        return ssm__fail_memory(err, "a mask", (size_t)count);
+    }
+    memset(out->keep, 1, (size_t)count);
+    out->n_layers = n_layers;
+    out->n_channels = n_channels;
+    out->d_state = d_state;
+    out->budget = d_state;
+    snprintf(out->rule, sizeof out->rule, "none");
+    snprintf(out->scope, sizeof out->scope, "channel");
+    return SSM_STATUS_OK;
+}
+
+void ssm_mask_free(ssm_mask *mask)
+{
+    free(mask->keep);
+    *mask = (ssm_mask){0};
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+/* Text of a metadata key into a field of the mask; an absent key leaves `absent`. */
+static ssm_status get_text(const ssm_safetensors *file, const char *path, const char *key,
+                           const char *absent, char *out, size_t size, ssm_error *err)
+{
+    const char *value = ssm_safetensors_metadata(file, key);
+    value = value == NULL ? absent : value;
+    if (strlen(value) >= size) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, key),
+                         "this metadata has %zu bytes, at most %zu are allowed", strlen(value),
+                         size - 1);
+    }
+    memcpy(out, value, strlen(value) + 1);
+    return SSM_STATUS_OK;
+}
+
+/* Decimal digits only, at most `most`. */
+static ssm_status get_number(const ssm_safetensors *file, const char *path, const char *key,
+                             uint64_t most, uint64_t *out, ssm_error *err)
+{
+    const char *text = ssm_safetensors_metadata(file, key);
+    *out = 0;
+    if (text == NULL) {
+        return SSM_STATUS_OK;
+    }
+    bool good = text[0] != '\0';
+    for (const char *digit = text; *digit != '\0' && good; digit++) {
+        uint64_t value = (uint64_t)(*digit - '0');
+        good = *digit >= '0' && *digit <= '9' && *out <= (most - value) / 10;
+        *out = good ? *out * 10 + value : 0;
+    }
+    if (!good || *out > most) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, key),
+                         "expected a number of at most %llu, found '%.64s'",
+                         (unsigned long long)most, text);
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status read_metadata(const ssm_safetensors *file, const char *path, ssm_mask *mask,
+                                ssm_error *err)
+{
+    const char *schema = ssm_safetensors_metadata(file, "schema");
+    if (schema != NULL && strcmp(schema, MASK_SCHEMA) != 0) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "schema"),
+                         "expected '%s', found '%.64s': not a mask of this version", MASK_SCHEMA,
+                         schema);
+    }
+    SSM__TRY(get_text(file, path, "rule", "custom", mask->rule, sizeof mask->rule, err));
+    SSM__TRY(get_text(file, path, "scope", "channel", mask->scope, sizeof mask->scope, err));
+    SSM__TRY(get_text(file, path, "model_digest", "", mask->model_digest, sizeof mask->model_digest,
+                      err));
+    SSM__TRY(get_text(file, path, "recording_digest", "", mask->recording_digest,
+                      sizeof mask->recording_digest, err));
+    if (strcmp(mask->scope, "channel") != 0 && strcmp(mask->scope, "layer") != 0) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "scope"),
+                         "expected 'channel' or 'layer', found '%s'", mask->scope);
+    }
+    uint64_t budget;
+    SSM__TRY(get_number(file, path, "budget", (uint64_t)mask->d_state, &budget, err));
+    mask->budget = (int64_t)budget;
+    return get_number(file, path, "seed", UINT64_MAX, &mask->seed, err);
+}
+
+/* Only layers.N.keep is known; compensated masks have more and come with their rule. */
+static ssm_status check_names(const ssm_safetensors *file, const char *path, ssm_error *err)
+{
+    int64_t count = ssm_safetensors_count(file);
+    for (int64_t i = 0; i < count; i++) {
+        const char *name = ssm_safetensors_at(file, i)->name;
+        long long layer = -1;
+        char exact[NAME_BYTES];
+        int read = sscanf(name, "layers.%6lld.", &layer);
+        snprintf(exact, sizeof exact, "layers.%lld.keep", layer);
+        if (read != 1 || layer < 0 || strcmp(name, exact) != 0) {
+            return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, name),
+                             "a mask holds tensors layers.N.keep only; this one is not understood");
+        }
+        if (layer >= count) {
+            return ssm__fail(
+                err, SSM_STATUS_FILE, SSM__TENSOR(path, name),
+                "the file has %lld layers, so layers.%lld.keep to layers.%lld.keep are "
+                "expected: one is missing",
+                (long long)count, 0LL, (long long)count - 1);
+        }
+    }
+    if (count < 1 || count > MAX_LAYERS) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "the file holds no layers.N.keep: not a mask");
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status check_keep(const ssm_tensor *keep, const ssm_tensor *first, const char *path,
+                             ssm_error *err)
+{
+    if (keep->dtype != SSM_DTYPE_U8 || keep->n_dims != 2) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, keep->name),
+                         "expected U8 with 2 dimensions, found %s with %d",
+                         ssm_dtype_name(keep->dtype), keep->n_dims);
+    }
+    if (keep->dims[0] != first->dims[0] || keep->dims[1] != first->dims[1]) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, keep->name),
+                         "layer 0 is [%lld, %lld], this layer is [%lld, %lld]",
+                         (long long)first->dims[0], (long long)first->dims[1],
+                         (long long)keep->dims[0], (long long)keep->dims[1]);
+    }
+    const uint8_t *values = keep->data;
+    for (size_t i = 0; i < keep->bytes; i++) {
+        if (values[i] > 1) {
+            ssm__place place = {path, keep->name, keep->file_offset + (int64_t)i};
+            return ssm__fail(err, SSM_STATUS_FILE, place, "expected 0 or 1, found %d", values[i]);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status read_layers(const ssm_safetensors *file, const char *path, ssm_mask *out,
+                              ssm_error *err)
+{
+    SSM__TRY(check_names(file, path, err));
+    int64_t n_layers = ssm_safetensors_count(file);
+    const ssm_tensor *first = ssm_safetensors_find(file, "layers.0.keep");
+    SSM__TRY(check_keep(first, first, path, err));
+    if (first->dims[0] < 1 || first->dims[1] < 1) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, first->name),
+                         "the tensor is empty");
+    }
+    SSM__TRY(ssm_mask_create(n_layers, first->dims[0], first->dims[1], out, err));
+    for (int64_t i = 0; i < n_layers; i++) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof name, "layers.%lld.keep", (long long)i);
+        const ssm_tensor *keep = ssm_safetensors_find(file, name);
+        SSM__TRY(check_keep(keep, first, path, err));
+        memcpy(out->keep + (size_t)i * keep->bytes, keep->data, keep->bytes);
+    }
+    return read_metadata(file, path, out, err);
+}
+
+ssm_status ssm_mask_read(const char *path, ssm_mask *out, ssm_error *err)
+{
+    *out = (ssm_mask){0};
+    ssm_safetensors *file = NULL;
+    SSM__TRY(ssm_safetensors_open(path, false, &file, err));
+    ssm_status status = read_layers(file, path, out, err);
+    ssm_safetensors_close(file);
+    if (status != SSM_STATUS_OK) {
+        ssm_mask_free(out);
+    }
+    return status;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------
+ */
+
+ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const char *command,
+                          ssm_error *err)
+{
+    char budget[32];
+    char seed[32];
+    snprintf(budget, sizeof budget, "%lld", (long long)mask->budget);
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)mask->seed);
+    const ssm_metadata metadata[] = {{"schema", MASK_SCHEMA},
+                                     {"rule", mask->rule},
+                                     {"budget", budget},
+                                     {"scope", mask->scope},
+                                     {"model_digest", mask->model_digest},
+                                     {"recording_digest", mask->recording_digest},
+                                     {"seed", seed},
+                                     {"program_version", ssm_version()},
+                                     {"command", command == NULL ? "" : command}};
+    size_t layers = (size_t)mask->n_layers;
+    size_t bytes = (size_t)(mask->n_channels * mask->d_state);
+    ssm_tensor *tensors = calloc(layers, sizeof *tensors);
+    char(*names)[NAME_BYTES] = calloc(layers, sizeof *names);
+    ssm_status status = SSM_STATUS_OK;
+    if (tensors == NULL || names == NULL) {
+        status = ssm__fail_memory(err, "a mask's list of tensors", layers * sizeof *tensors);
+    }
+    for (size_t i = 0; i < layers && status == SSM_STATUS_OK; i++) {
+        snprintf(names[i], sizeof names[i], "layers.%zu.keep", i);
+        tensors[i] = (ssm_tensor){.name = names[i],
+                                  .dtype = SSM_DTYPE_U8,
+                                  .n_dims = 2,
+                                  .dims = {mask->n_channels, mask->d_state},
+                                  .data = mask->keep + i * bytes,
+                                  .bytes = bytes};
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_safetensors_write(path, tensors, mask->n_layers, metadata,
+                                       sizeof metadata / sizeof metadata[0], err);
+    }
+    free(tensors);
+    free(names);
+    return status;
+}
