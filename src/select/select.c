@@ -1,0 +1,106 @@
+/* The table of rules, and what all of them share: checking the request, describing the mask. */
+#include <ssmscope/select.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "recording/energies.h"
+#include "select/rule.h"
+
+static const ssm__rule *const rules[] = {&ssm__rule_static};
+static const char *const rule_names[] = {"static", NULL};
+
+const char *const *ssm_select_rules(void)
+{
+    return rule_names;
+}
+
+void ssm__keep_top(const double *scores, int64_t channels, int64_t d_state, int64_t budget,
+                   int32_t *order, uint8_t *keep)
+{
+    memset(keep, 0, (size_t)(channels * d_state));
+    for (int64_t h = 0; h < channels; h++) {
+        ssm__rank_modes(scores + h * d_state, d_state, order);
+        for (int64_t k = 0; k < budget; k++) {
+            keep[h * d_state + order[k]] = 1;
+        }
+    }
+}
+
+static ssm_status find_rule(const char *name, const ssm__rule **out, ssm_error *err)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (strcmp(rules[i]->name, name) == 0) {
+            *out = rules[i];
+            return SSM_STATUS_OK;
+        }
+    }
+    const char *nearest = ssm__nearest(name, rule_names);
+    return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "there is no rule '%.64s'%s%s%s", name,
+                     nearest == NULL ? "" : "; did you mean '", nearest == NULL ? "" : nearest,
+                     nearest == NULL ? "" : "'?");
+}
+
+static bool has_calibration(const ssm_recording *recording)
+{
+    for (int64_t w = 0; w < ssm_recording_window_count(recording); w++) {
+        if (ssm_recording_get_window(recording, w)->role == SSM_ROLE_CALIBRATION) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static ssm_status check(const ssm_recording *recording, const ssm_select_options *options,
+                        const ssm__rule *rule, ssm_error *err)
+{
+    const ssm_recording_info *info = ssm_recording_get_info(recording);
+    if (options->scope != NULL && strcmp(options->scope, "channel") != 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "scope '%.64s' is not known: this version selects per 'channel'",
+                         options->scope);
+    }
+    if (options->budget < 1 || options->budget > info->d_state) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "the budget is the number of kept modes a channel, 1 … %lld; found %lld",
+                         (long long)info->d_state, (long long)options->budget);
+    }
+    if (info->n_recorded != info->n_layers) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "a mask is for all %lld layers but the recording has only %lld: record "
+                         "without --layers",
+                         (long long)info->n_layers, (long long)info->n_recorded);
+    }
+    if (rule->needs_calibration && !has_calibration(recording)) {
+        return ssm__fail(
+            err, SSM_STATUS_USAGE, SSM__NOWHERE,
+            "rule '%s' ranks modes on calibration windows, and the recording has none: "
+            "record with --calibration-windows",
+            rule->name);
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status ssm_select(ssm_recording *recording, const ssm_select_options *options, ssm_mask *out,
+                      ssm_error *err)
+{
+    const ssm__rule *rule = NULL;
+    *out = (ssm_mask){0};
+    SSM__TRY(find_rule(options->rule, &rule, err));
+    SSM__TRY(check(recording, options, rule, err));
+    const ssm_recording_info *info = ssm_recording_get_info(recording);
+    SSM__TRY(
+        ssm_mask_create(info->n_layers, ssm_recording_channels(info), info->d_state, out, err));
+    snprintf(out->rule, sizeof out->rule, "%s", rule->name);
+    snprintf(out->scope, sizeof out->scope, "channel");
+    memcpy(out->model_digest, info->model_digest, sizeof out->model_digest);
+    memcpy(out->recording_digest, info->digest, sizeof out->recording_digest);
+    out->budget = options->budget;
+    out->seed = options->seed;
+    ssm_status status = rule->fill(recording, options, out, err);
+    if (status != SSM_STATUS_OK) {
+        ssm_mask_free(out);
+    }
+    return status;
+}
