@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "safetensors/dtype.h"
 #include "safetensors/read.h"
 
@@ -21,6 +22,19 @@ struct ssm__stream {
 static ssm_status no_header_memory(ssm_error *err)
 {
     return ssm__fail_memory(err, "a safetensors header", 0);
+}
+
+static bool is_utf8(const char *text)
+{
+    size_t bytes = strlen(text);
+    for (size_t at = 0; at < bytes;) {
+        size_t length = ssm__utf8_length(text + at, bytes - at);
+        if (length == 0) {
+            return false;
+        }
+        at += length;
+    }
+    return true;
 }
 
 static json_t *entry_of(const ssm_tensor *tensor, uint64_t begin, uint64_t end)
@@ -49,10 +63,12 @@ static ssm_status add_metadata(json_t *header, const char *path, const ssm_metad
         return no_header_memory(err);
     }
     for (int64_t i = 0; i < count; i++) {
-        json_t *value = json_string(metadata[i].value);
-        if (json_object_set_new(object, metadata[i].key, value) != 0) {
+        if (!is_utf8(metadata[i].key) || !is_utf8(metadata[i].value)) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__TENSOR(path, "__metadata__"),
-                             "entry %" PRId64 " is not valid UTF-8, or memory ran out", i);
+                             "entry %" PRId64 " is not valid UTF-8", i);
+        }
+        if (json_object_set_new(object, metadata[i].key, json_string(metadata[i].value)) != 0) {
+            return no_header_memory(err);
         }
     }
     return SSM_STATUS_OK;
@@ -64,6 +80,10 @@ static ssm_status check_tensor(const json_t *header, const char *path, const ssm
     if (tensor->name == NULL || strcmp(tensor->name, "__metadata__") == 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
                          "a tensor has no name, or the reserved name __metadata__");
+    }
+    if (!is_utf8(tensor->name)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
+                         "the name of a tensor is not valid UTF-8");
     }
     if (json_object_get(header, tensor->name) != NULL) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__TENSOR(path, tensor->name),
@@ -90,8 +110,7 @@ static ssm_status fill_header(json_t *header, const char *path, const ssm_tensor
                              "the file would have more bytes than 63 bits can count");
         }
         if (json_object_set_new(header, tensors[i].name, entry_of(&tensors[i], begin, end)) != 0) {
-            return ssm__fail(err, SSM_STATUS_USAGE, SSM__TENSOR(path, tensors[i].name),
-                             "the tensor's name is not valid UTF-8, or memory ran out");
+            return no_header_memory(err);
         }
     }
     *total = end;
