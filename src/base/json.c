@@ -15,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOAD_FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY };
+enum {
+    LOAD_FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+    DEPTH_MAX = 2000, /* below the limit of jansson, which says nothing about the place */
+};
 
 /* ---- the text before jansson sees it --------------------------------------------------------- */
 
@@ -85,12 +88,15 @@ static size_t string_bytes(const char *text, size_t bytes, size_t at)
 typedef struct survey {
     size_t longest;  /* upper bound of the bytes of a token */
     size_t expanded; /* bytes of the text with the constants replaced */
+    size_t too_deep; /* place of the first bracket beyond DEPTH_MAX, SIZE_MAX where there is none */
 } survey;
 
 /* Looks over the tokens outside of strings; python: counts what replacing the constants adds. */
 static survey survey_tokens(const char *text, size_t bytes, bool python)
 {
-    survey found = {.longest = strlen(constants[1].tagged), .expanded = bytes};
+    survey found = {
+        .longest = strlen(constants[1].tagged), .expanded = bytes, .too_deep = SIZE_MAX};
+    size_t depth = 0;
     size_t word = 0; /* where the present run of bytes without a delimiter began */
     for (size_t at = 0; at < bytes;) {
         size_t length = 1;
@@ -106,6 +112,11 @@ static survey survey_tokens(const char *text, size_t bytes, bool python)
         }
         if (length == 1 && is_delimiter(text[at])) {
             word = at + 1;
+            depth += text[at] == '[' || text[at] == '{';
+            depth -= (text[at] == ']' || text[at] == '}') && depth > 0;
+            if (depth > DEPTH_MAX && found.too_deep == SIZE_MAX) {
+                found.too_deep = at;
+            }
         }
         at += length;
         if (at > word && at - word > found.longest) {
@@ -283,13 +294,9 @@ static ssm_status parse(const source *from, const char *text, size_t bytes, size
         return SSM_STATUS_OK;
     }
     /* Read it once more without the array around it, for an error that speaks of the text alone. */
-    bool deep = json_error_code(&error) == json_error_stack_overflow;
     memset(&error, 0, sizeof error);
     json_t *value = json_loadb(text, bytes, LOAD_FLAGS, &error);
     json_decref(value);
-    if (deep) {
-        return fail_at(from, 0, err, "nested too deeply (more than 2000 levels)");
-    }
     if (value != NULL || is_memory_error(&error)) {
         return ssm__fail(err, SSM_STATUS_MEMORY, SSM__IN_FILE(from->path),
                          "out of memory for %zu bytes of JSON", bytes);
@@ -308,6 +315,9 @@ ssm_status ssm__json_parse(const char *path, int64_t offset, const char *text, s
     source from = {.path = path, .offset = offset, .text = text, .bytes = bytes};
     SSM__TRY(check_bytes(&from, err));
     survey found = survey_tokens(text, bytes, mode == SSM__JSON_PYTHON);
+    if (found.too_deep != SIZE_MAX) {
+        return fail_at(&from, found.too_deep, err, "nested too deeply (more than 2000 levels)");
+    }
     if (found.expanded == bytes) {
         return parse(&from, text, bytes, found.longest, out, err);
     }

@@ -11,7 +11,8 @@
 typedef void ssm__task_fn(void *context, int64_t task, int thread);
 
 /* Runs tasks 0 … count−1 (contiguous shares, thread by thread) and returns when all are done; what
- * they wrote is visible to the caller. pool NULL: in the calling thread. Does not allocate. */
+ * they wrote is visible to the caller. pool NULL: in the calling thread. Does not allocate. A task
+ * must not run tasks on the same pool, and two threads must not use one pool at a time. */
 void ssm__pool_run(ssm_pool *pool, ssm__task_fn *fn, void *context, int64_t count);
 
 #endif
