@@ -22,7 +22,15 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ssmscope.pc DESTINATION ${CMAKE_INSTAL
 # The built-in model, with the licences of what it was trained on.
 install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/ssmscope/models OPTIONAL)
 
-install(FILES docs/ssmscope.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
-install(FILES docs/ssmscope.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-    RENAME ssmscope OPTIONAL)
+# The man page and the completion are printed by the program, from the tables that its parser reads.
+if(TARGET ssmscope_program AND NOT SSM_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+    add_custom_command(OUTPUT ssmscope.1
+        COMMAND ssmscope_program help --man > ssmscope.1 DEPENDS ssmscope_program VERBATIM)
+    add_custom_command(OUTPUT ssmscope.bash
+        COMMAND ssmscope_program completion bash > ssmscope.bash DEPENDS ssmscope_program VERBATIM)
+    add_custom_target(ssmscope_pages ALL DEPENDS ssmscope.1 ssmscope.bash)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ssmscope.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ssmscope.bash
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ssmscope)
+endif()
 install(FILES LICENSE NOTICE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

@@ -88,6 +88,13 @@ if [ ! -x "$prefix/bin/ssmscope" ]; then
     echo "there is no program yet; its part was left out"
     exit 0
 fi
+for wanted in bin/ssmscope share/man/man1/ssmscope.1 share/bash-completion/completions/ssmscope; do
+    grep -qxF "$wanted" "$scratch/list" || fail "no $wanted in the installed tree"
+done
+grep -q '^\.TH' "$prefix/share/man/man1/ssmscope.1" || fail "the man page is no man page"
+bash -c 'set -eu; . "$1"; complete -p ssmscope' _ \
+    "$prefix/share/bash-completion/completions/ssmscope" >/dev/null || fail "the completion is broken"
+
 # Each tree finds its own model, wherever it stands and with the build tree's model out of reach.
 mv "$prefix" "$scratch/moved"
 for tree in "$scratch/moved" "$staged"; do
