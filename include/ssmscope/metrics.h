@@ -37,14 +37,14 @@ typedef struct ssm_across_layers {
     int64_t budget;
     double pearson_rho_diag_rho, spearman_energy_churn, spearman_set_churn;
     double min_rho;
-    int64_t min_rho_layer;
+    int64_t min_rho_layer; /* −1 when rho is NaN everywhere */
     int64_t *migrating_layers;
     double *migrating_depths; /* relative depth, layer / (n_layers − 1) */
     int64_t n_migrating;   /* 0 when rho is NaN everywhere */
     double band_median;    /* median rho over the migrating layers */
     bool contiguous;       /* all layers inside the hull migrate */
     double hull_share;     /* share of the hull's layers that migrate */
-    int64_t static_tail;   /* number of last layers with rho ≥ 0.95 */
+    int64_t static_tail;   /* number of last layers with rho ≥ 0.95; −1 when rho is NaN everywhere */
     int64_t layers_cross_above_within; /* −1: no layer has both */
     double instability_by_decile[SSM_DECILES]; /* pooled over the model */
 } ssm_across_layers;

@@ -1,0 +1,52 @@
+/* Migration gap [paper].
+ *   E(r) = sqrt( Σ_w Σ_h Σ_{i,j∉S_{w,h}} G^{(w)}_{h,ij} / Σ_w Σ_h Y^{(w)}_h )
+ *   ρ(r) = E_diag / E_static
+ * diag: S_w = the window's own r modes of highest energy; static: one S per channel, by mean energy
+ * over the calibration windows. ρ ≈ 1: the important modes are fixed; small ρ: they move. The sums
+ * of both are over the same windows and channels, so the output energy cancels in ρ.
+ *
+ * Top-r sets of one order are nested, so one pass from the last mode of the order to the first
+ * gives the error at every r: adding mode i to the dropped ones D adds G_ii + 2 Σ_{j∈D} G_ij. */
+#include "metrics/measures.h"
+
+#include <math.h>
+
+/* Entry (i, j), i ≤ j, of a row-major upper triangle of width n + 1. */
+static int64_t entry(int64_t n, int64_t i, int64_t j)
+{
+    return i * (n + 1) - i * (i - 1) / 2 + (j - i);
+}
+
+void ssm__dropped_errors(const float *gram, int64_t n, const int32_t *order, double *error)
+{
+    error[n] = 0.0;
+    for (int64_t r = n - 1; r >= 0; r--) {
+        int64_t added = order[r];
+        double cross = 0.0;
+        for (int64_t k = r + 1; k < n; k++) {
+            int64_t other = order[k];
+            int64_t low = added < other ? added : other;
+            int64_t high = added < other ? other : added;
+            cross += (double)gram[entry(n, low, high)];
+        }
+        error[r] = error[r + 1] + (double)gram[entry(n, added, added)] + 2.0 * cross;
+    }
+}
+
+void ssm__dropped_energies(const double *energy, int64_t n, const int32_t *order, double *error)
+{
+    error[n] = 0.0;
+    for (int64_t r = n - 1; r >= 0; r--) {
+        error[r] = error[r + 1] + energy[order[r]];
+    }
+}
+
+double ssm__relative_error(double dropped, double output)
+{
+    return output > 0.0 ? sqrt(fmax(dropped, 0.0) / output) : (double)NAN;
+}
+
+double ssm__migration_gap(double diag, double fixed)
+{
+    return fixed > 0.0 ? sqrt(fmax(diag, 0.0) / fixed) : (double)NAN;
+}
