@@ -5,15 +5,16 @@
  * vec_<isa>.h, whose operations all round the same way, and every inner product keeps the
  * summation law:
  *
- *   16 lanes; lane j sums k ≡ j (mod 16) by fused multiply-add in rising k, where x and w are padded
- *   with +0 to a multiple of 16; then the fixed tree l[i] += l[i+8], then +4, +2, +1.
+ *   16 lanes; lane j sums k ≡ j (mod 16) by fused multiply-add in rising k, where x and w are
+ * padded with +0 to a multiple of 16; then the fixed tree l[i] += l[i+8], then +4, +2, +1.
  *
  * Activations live in views: element (t, k) of a view is
  *   data[t·row_stride + (k/16)·group_stride + k%16].
- * A dense row-major matrix of width W has row_stride W, group_stride 16. A tile of at most 64 tokens
- * has row_stride 16, group_stride 16·SSM__TILE_ROWS: groups of 16 channels, token after token, so
- * that a kernel over 16 channels reads one contiguous stream, and an inner product over channels
- * reads one 64-byte line a step. The odd number of rows keeps the lines of one token out of one L1 set.
+ * A dense row-major matrix of width W has row_stride W, group_stride 16. A tile of at most 64
+ * tokens has row_stride 16, group_stride 16·SSM__TILE_ROWS: groups of 16 channels, token after
+ * token, so that a kernel over 16 channels reads one contiguous stream, and an inner product over
+ * channels reads one 64-byte line a step. The odd number of rows keeps the lines of one token out
+ * of one L1 set.
  */
 #ifndef SSM_KERNELS_H
 #define SSM_KERNELS_H
@@ -22,8 +23,8 @@
 
 enum {
     SSM__LANES = 16,
-    SSM__TILE = 64,      /* most tokens in a tile; the block of the instrument */
-    SSM__TILE_ROWS = 65  /* rows of a tile's group in memory */
+    SSM__TILE = 64,     /* most tokens in a tile; the block of the instrument */
+    SSM__TILE_ROWS = 65 /* rows of a tile's group in memory */
 };
 
 typedef struct ssm__view {
@@ -42,27 +43,27 @@ typedef struct ssm__matrix {
  * Rows of one accumulator block: the Gram's upper triangle row-major over (m_0 … m_{N−1}, f), then
  * N state moments Σx², N read moments Σ(gC)², N adjoint moments Σ(gC)²w, then ΣΔ, then Σy². */
 typedef struct ssm__mode_rows {
-    int64_t n_gram;   /* (N+1)(N+2)/2, or 0 without Gram */
-    int64_t energy;   /* first row of N energies Σm², only used without Gram (else the diagonal) */
+    int64_t n_gram; /* (N+1)(N+2)/2, or 0 without Gram */
+    int64_t energy; /* first row of N energies Σm² without Gram; with it they are its diagonal */
     int64_t state, read, adjoint, delta, output; /* first rows */
-    int64_t count;    /* rows in all */
+    int64_t count;                               /* rows in all */
 } ssm__mode_rows;
 ssm__mode_rows ssm__mode_rows_of(int64_t d_state, bool gram);
 
 /* One group (16 channels) through the selective scan. Pointers are to the group's own part. */
 typedef struct ssm__scan_args {
-    int64_t tokens;  /* 0 … 64 */
-    int64_t d_state; /* N ≥ 1 */
+    int64_t tokens;     /* 0 … 64 */
+    int64_t d_state;    /* N ≥ 1 */
     const float *u;     /* [tokens][16] input after conv and SiLU */
     const float *delta; /* [tokens][16] after softplus, > 0 */
-    const float *gate;  /* [tokens][16] g = SiLU(z) */
+    const float *z;     /* [tokens][16] g = SiLU(z) */
     const float *B, *C; /* [tokens] rows of N at stride bc_stride */
     ptrdiff_t bc_stride;
-    const float *A2;    /* [N][16] A·log2(e), negative */
-    const float *D;     /* [16] */
-    const float *keep;  /* [N][16] factor of each mode in the output, or NULL: all 1 */
-    float *state;       /* [N][16] in: before the first token, out: after the last */
-    float *y;           /* [tokens][16] gated output Σ_i m_i + f; may alias u, not others */
+    const float *A2;   /* [N][16] A·log2(e), negative */
+    const float *D;    /* [16] */
+    const float *keep; /* [N][16] factor of each mode in the output, or NULL: all 1 */
+    float *state;      /* [N][16] in: before the first token, out: after the last */
+    float *y;          /* [tokens][16] gated output Σ_i m_i + f; may alias u, not others */
     /* instrument, all NULL in a plain pass; the arithmetic of state and y is the same */
     float *modes;   /* [tokens][N+1][16] the summands m_0 … m_{N−1}, f */
     float *adjoint; /* [N][16] w of the adjoint Gramian, carried from call to call */
@@ -84,8 +85,9 @@ typedef struct ssm__kernels {
                     float eps);
 
     /* Causal depthwise convolution and SiLU for one group of 16 channels:
-     * out[t] = SiLU(bias + Σ_j w[j] x[t−(K−1)+j]), j rising, FMA. x, out [tokens][16]; weight [K][16];
-     * bias [16]; history [K−1][16] the inputs before the first token, updated. out must not be x. */
+     * out[t] = SiLU(bias + Σ_j w[j] x[t−(K−1)+j]), j rising, FMA. x, out [tokens][16]; weight
+     * [K][16]; bias [16]; history [K−1][16] the inputs before the first token, updated. out must
+     * not be x. */
     void (*conv_silu)(const float *x, const float *weight, const float *bias, float *history,
                       float *out, int64_t tokens, int64_t d_conv);
 
@@ -94,14 +96,15 @@ typedef struct ssm__kernels {
     /* ^ one group: out[t] = softplus(x[t] + bias), x, out [tokens][16], bias [16] */
     void (*silu)(const float *x, float *out, int64_t count);
     void (*exp)(const float *x, float *out, int64_t count);
-    void (*add)(const float *x, float *y, int64_t count); /* y += x */
+    void (*decay)(const float *p, float *out, int64_t count); /* 2^p, p ≤ 0, as the scan takes it */
+    void (*add)(const float *x, float *y, int64_t count);     /* y += x */
 
     /* Selective scan of one group, with or without the instrument. Formulas (1)-(3) of
      * docs/instrument.md; m = (g·C)·x·keep rounded, y = (Σ_even m + Σ_odd m) + f in rising i. */
     void (*scan)(const ssm__scan_args *args);
 
-    /* gram[row][16] += Σ_t m_i m_j by FMA in rising t for the upper triangle of (m_0 … m_{N}), modes
-     * [tokens][N+1][16] as scan wrote them. */
+    /* gram[row][16] += Σ_t m_i m_j by FMA in rising t for the upper triangle of (m_0 … m_{N}),
+     * modes [tokens][N+1][16] as scan wrote them. */
     void (*gram)(const float *modes, int64_t tokens, int64_t n_modes, float *gram);
     /* energy[i][16] += Σ_t m_i², i < n_modes (stride of a token: (n_modes + 1)·16). */
     void (*energy)(const float *modes, int64_t tokens, int64_t n_modes, float *energy);

@@ -1,0 +1,136 @@
+/* kernels/body_elementwise.h: elementwise kernels, RMS norm, convolution, log-sum-exp, flush. */
+#ifndef SSM_KERNELS_BODY_ELEMENTWISE_H
+#define SSM_KERNELS_BODY_ELEMENTWISE_H
+
+static void kernel_exp(const float *x, float *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t n = count - i < 16 ? count - i : 16;
+        v16_store_n(out + i, v16_exp(v16_load_n(x + i, n)), n);
+    }
+}
+
+static void kernel_decay(const float *p, float *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t n = count - i < 16 ? count - i : 16;
+        v16_store_n(out + i, v16_exp2_decay(v16_load_n(p + i, n)), n);
+    }
+}
+
+static void kernel_silu(const float *x, float *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t n = count - i < 16 ? count - i : 16;
+        v16_store_n(out + i, v16_silu(v16_load_n(x + i, n)), n);
+    }
+}
+
+static void kernel_add(const float *x, float *y, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t n = count - i < 16 ? count - i : 16;
+        v16_store_n(y + i, v16_add(v16_load_n(y + i, n), v16_load_n(x + i, n)), n);
+    }
+}
+
+static void kernel_softplus_bias(const float *x, const float *bias, float *out, int64_t tokens)
+{
+    const v16 b = v16_load(bias);
+    for (int64_t t = 0; t < tokens; t++) {
+        v16_store(out + t * 16, v16_softplus(v16_add(v16_load(x + t * 16), b)));
+    }
+}
+
+static void kernel_rmsnorm(const float *x, const float *weight, float *out, int64_t tokens,
+                           int64_t width, float eps)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        const float *row = x + t * width;
+        v16 sum = v16_set(0.0f);
+        for (int64_t k = 0; k < width; k += 16) {
+            const v16 v = v16_load_n(row + k, width - k < 16 ? width - k : 16);
+            sum = v16_fma(v, v, sum);
+        }
+        const float mean = v16_sum(sum) / (float)width;
+        const v16 scale = v16_set(1.0f / __builtin_sqrtf(mean + eps));
+        for (int64_t k = 0; k < width; k += 16) {
+            const int64_t n = width - k < 16 ? width - k : 16;
+            v16 v = v16_mul(v16_load_n(row + k, n), scale);
+            if (weight) {
+                v = v16_mul(v, v16_load_n(weight + k, n));
+            }
+            v16_store_n(out + t * width + k, v, n);
+        }
+    }
+}
+
+static void kernel_conv_silu(const float *x, const float *weight, const float *bias, float *history,
+                             float *out, int64_t tokens, int64_t d_conv)
+{
+    const int64_t past = d_conv - 1;
+    for (int64_t t = 0; t < tokens; t++) {
+        v16 sum = v16_load(bias);
+        for (int64_t j = 0; j < d_conv; j++) {
+            const int64_t source = t - past + j;
+            const float *in = source < 0 ? history + (source + past) * 16 : x + source * 16;
+            sum = v16_fma(v16_load(weight + j * 16), v16_load(in), sum);
+        }
+        v16_store(out + t * 16, v16_silu(sum));
+    }
+    for (int64_t j = 0; j < past;
+         j++) { /* the last K−1 inputs, from x or from the history itself */
+        const int64_t source = tokens - past + j;
+        const float *in = source < 0 ? history + (source + past) * 16 : x + source * 16;
+        v16_store(history + j * 16, v16_load(in));
+    }
+}
+
+static double kernel_logsumexp(const float *x, int64_t count)
+{
+    const float infinity = __builtin_inff();
+    v16 top = v16_set(-infinity);
+    for (int64_t i = 0; i + 16 <= count; i += 16) {
+        top = v16_max(v16_load(x + i), top);
+    }
+    float lanes[16];
+    v16_store(lanes, top);
+    float maximum = lanes[0];
+    for (int i = 1; i < 16; i++) {
+        maximum = lanes[i] > maximum ? lanes[i] : maximum;
+    }
+    for (int64_t i = count & ~(int64_t)15; i < count; i++) {
+        maximum = x[i] > maximum ? x[i] : maximum;
+    }
+
+    double sum[16] = {0};
+    const v16 shift = v16_set(maximum);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16_add_to_f64(sum, v16_exp(v16_sub(v16_load(x + i), shift)));
+    }
+    if (i < count) { /* padding lanes are −inf: exp gives 0 */
+        float rest[16];
+        for (int64_t j = 0; j < 16; j++) {
+            rest[j] = i + j < count ? x[i + j] : -infinity;
+        }
+        v16_add_to_f64(sum, v16_exp(v16_sub(v16_load(rest), shift)));
+    }
+    for (int half = 8; half > 0; half /= 2) {
+        for (int j = 0; j < half; j++) {
+            sum[j] += sum[j + half];
+        }
+    }
+    return (double)maximum + log(sum[0]);
+}
+
+static void kernel_flush(float *block, double *out, int64_t count)
+{
+    const v16 zero = v16_set(0.0f);
+    for (int64_t i = 0; i < count; i += 16) {
+        v16_add_to_f64(out + i, v16_load(block + i));
+        v16_store(block + i, zero);
+    }
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* kernels/vec_avx2.h: the 16-lane vector as two AVX2 registers; see vec_portable.h. */
+#ifndef SSM_KERNELS_VEC_H
+#define SSM_KERNELS_VEC_H
+
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "this file needs -mavx2 -mfma"
+#endif
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef struct v16 {
+    __m256 lo, hi; /* lanes 0–7, 8–15 */
+} v16;
+
+enum { SCAN_MODES = 2, GRAM_ROWS = 2, GRAM_COLS = 2 };
+
+static inline v16 v16_set(float a)
+{
+    return (v16){_mm256_set1_ps(a), _mm256_set1_ps(a)};
+}
+static inline v16 v16_load(const float *p)
+{
+    return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+static inline __m256i avx2_mask(int64_t n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n < 0 ? 0 : n)), lane);
+}
+static inline v16 v16_load_n(const float *p, int64_t n)
+{
+    return (v16){_mm256_maskload_ps(p, avx2_mask(n)), _mm256_maskload_ps(p + 8, avx2_mask(n - 8))};
+}
+static inline void v16_store(float *p, v16 a)
+{
+    _mm256_storeu_ps(p, a.lo);
+    _mm256_storeu_ps(p + 8, a.hi);
+}
+static inline void v16_store_n(float *p, v16 a, int64_t n)
+{
+    _mm256_maskstore_ps(p, avx2_mask(n), a.lo);
+    _mm256_maskstore_ps(p + 8, avx2_mask(n - 8), a.hi);
+}
+static inline v16 v16_add(v16 a, v16 b)
+{
+    return (v16){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+static inline v16 v16_sub(v16 a, v16 b)
+{
+    return (v16){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+static inline v16 v16_mul(v16 a, v16 b)
+{
+    return (v16){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+static inline v16 v16_div(v16 a, v16 b)
+{
+    return (v16){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+static inline v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return (v16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+static inline v16 v16_fnma(v16 a, v16 b, v16 c)
+{
+    return (v16){_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
+}
+static inline v16 v16_max(v16 a, v16 b)
+{
+    return (v16){_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+static inline v16 v16_min(v16 a, v16 b)
+{
+    return (v16){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+static inline v16 v16_abs(v16 a)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return (v16){_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+}
+static inline v16 v16_round(v16 a)
+{
+    enum { NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    return (v16){_mm256_round_ps(a.lo, NEAREST), _mm256_round_ps(a.hi, NEAREST)};
+}
+static inline __m256 avx2_scale(__m256 a, __m256 n)
+{
+    const __m256i shift = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), shift));
+}
+static inline v16 v16_scale(v16 a, v16 n)
+{
+    return (v16){avx2_scale(a.lo, n.lo), avx2_scale(a.hi, n.hi)};
+}
+static inline __m256 avx2_where_less(__m256 x, __m256 limit, __m256 a, __m256 b)
+{
+    return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, limit, _CMP_LT_OQ));
+}
+static inline v16 v16_where_less(v16 x, v16 limit, v16 a, v16 b)
+{
+    return (v16){avx2_where_less(x.lo, limit.lo, a.lo, b.lo),
+                 avx2_where_less(x.hi, limit.hi, a.hi, b.hi)};
+}
+static inline float v16_sum(v16 a)
+{
+    const __m256 s8 = _mm256_add_ps(a.lo, a.hi);
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+static inline void avx2_add_to_f64(double *out, __m256 a)
+{
+    const __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(a));
+    const __m256d hi = _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+    _mm256_storeu_pd(out, _mm256_add_pd(_mm256_loadu_pd(out), lo));
+    _mm256_storeu_pd(out + 4, _mm256_add_pd(_mm256_loadu_pd(out + 4), hi));
+}
+static inline void v16_add_to_f64(double *out, v16 a)
+{
+    avx2_add_to_f64(out, a.lo);
+    avx2_add_to_f64(out + 8, a.hi);
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* kernels/vec_avx512.h: the 16-lane vector as one AVX-512 register; see vec_portable.h. */
+#ifndef SSM_KERNELS_VEC_H
+#define SSM_KERNELS_VEC_H
+
+#if !defined(__AVX512F__) || !defined(__AVX512DQ__)
+#error "this file needs -mavx512f -mavx512dq"
+#endif
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef struct v16 {
+    __m512 v;
+} v16;
+
+enum { SCAN_MODES = 4, GRAM_ROWS = 4, GRAM_COLS = 4 };
+
+static inline v16 v16_set(float a)
+{
+    return (v16){_mm512_set1_ps(a)};
+}
+static inline v16 v16_load(const float *p)
+{
+    return (v16){_mm512_loadu_ps(p)};
+}
+static inline __mmask16 avx512_mask(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xFFFF : (__mmask16)((1u << n) - 1u);
+}
+static inline v16 v16_load_n(const float *p, int64_t n)
+{
+    return (v16){_mm512_maskz_loadu_ps(avx512_mask(n), p)};
+}
+static inline void v16_store(float *p, v16 a)
+{
+    _mm512_storeu_ps(p, a.v);
+}
+static inline void v16_store_n(float *p, v16 a, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, avx512_mask(n), a.v);
+}
+static inline v16 v16_add(v16 a, v16 b)
+{
+    return (v16){_mm512_add_ps(a.v, b.v)};
+}
+static inline v16 v16_sub(v16 a, v16 b)
+{
+    return (v16){_mm512_sub_ps(a.v, b.v)};
+}
+static inline v16 v16_mul(v16 a, v16 b)
+{
+    return (v16){_mm512_mul_ps(a.v, b.v)};
+}
+static inline v16 v16_div(v16 a, v16 b)
+{
+    return (v16){_mm512_div_ps(a.v, b.v)};
+}
+static inline v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return (v16){_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+static inline v16 v16_fnma(v16 a, v16 b, v16 c)
+{
+    return (v16){_mm512_fnmadd_ps(a.v, b.v, c.v)};
+}
+static inline v16 v16_max(v16 a, v16 b)
+{
+    return (v16){_mm512_max_ps(a.v, b.v)};
+}
+static inline v16 v16_min(v16 a, v16 b)
+{
+    return (v16){_mm512_min_ps(a.v, b.v)};
+}
+static inline v16 v16_abs(v16 a)
+{
+    return (v16){_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v)};
+}
+static inline v16 v16_round(v16 a)
+{
+    return (v16){_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+static inline v16 v16_scale(v16 a, v16 n)
+{
+    return (v16){_mm512_scalef_ps(a.v, n.v)};
+}
+static inline v16 v16_where_less(v16 x, v16 limit, v16 a, v16 b)
+{
+    return (v16){_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, limit.v, _CMP_LT_OQ), b.v, a.v)};
+}
+static inline float v16_sum(v16 a)
+{
+    const __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+static inline void v16_add_to_f64(double *out, v16 a)
+{
+    const __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(a.v));
+    const __m512d hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1));
+    _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), lo));
+    _mm512_storeu_pd(out + 8, _mm512_add_pd(_mm512_loadu_pd(out + 8), hi));
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* kernels/vec_portable.h: the 16-lane vector in portable C.
+ *
+ * The three vec_*.h files define the same operations with the same rounding, lane by lane, so that
+ * a body written over them has the same bits everywhere. fmaf rounds once, as the instruction does.
+ * v16_max and v16_min return their second operand when either is NaN, as the x86 instructions do.
+ */
+#ifndef SSM_KERNELS_VEC_H
+#define SSM_KERNELS_VEC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct v16 {
+    float lane[16];
+} v16;
+
+/* Modes a pass of the scan, rows and columns of a block of the Gram: what the registers hold. */
+enum { SCAN_MODES = 4, GRAM_ROWS = 4, GRAM_COLS = 4 };
+
+#define V16_EACH(expression)                                                                       \
+    v16 r;                                                                                         \
+    for (int i = 0; i < 16; i++) {                                                                 \
+        r.lane[i] = (expression);                                                                  \
+    }                                                                                              \
+    return r
+
+static inline v16 v16_set(float a)
+{
+    V16_EACH(a);
+}
+static inline v16 v16_load(const float *p)
+{
+    v16 r;
+    memcpy(r.lane, p, sizeof r.lane);
+    return r;
+}
+/* The first n lanes, the others +0; 0 ≤ n ≤ 16. */
+static inline v16 v16_load_n(const float *p, int64_t n)
+{
+    V16_EACH(i < n ? p[i] : 0.0f);
+}
+static inline void v16_store(float *p, v16 a)
+{
+    memcpy(p, a.lane, sizeof a.lane);
+}
+static inline void v16_store_n(float *p, v16 a, int64_t n)
+{
+    memcpy(p, a.lane, (size_t)n * sizeof(float));
+}
+static inline v16 v16_add(v16 a, v16 b)
+{
+    V16_EACH(a.lane[i] + b.lane[i]);
+}
+static inline v16 v16_sub(v16 a, v16 b)
+{
+    V16_EACH(a.lane[i] - b.lane[i]);
+}
+static inline v16 v16_mul(v16 a, v16 b)
+{
+    V16_EACH(a.lane[i] * b.lane[i]);
+}
+static inline v16 v16_div(v16 a, v16 b)
+{
+    V16_EACH(a.lane[i] / b.lane[i]);
+}
+/* a·b + c and c − a·b, rounded once. */
+static inline v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    V16_EACH(fmaf(a.lane[i], b.lane[i], c.lane[i]));
+}
+static inline v16 v16_fnma(v16 a, v16 b, v16 c)
+{
+    V16_EACH(fmaf(-a.lane[i], b.lane[i], c.lane[i]));
+}
+static inline v16 v16_max(v16 a, v16 b)
+{
+    V16_EACH(a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]);
+}
+static inline v16 v16_min(v16 a, v16 b)
+{
+    V16_EACH(a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]);
+}
+static inline v16 v16_abs(v16 a)
+{
+    V16_EACH(fabsf(a.lane[i]));
+}
+/* Nearest integer, ties to even (the default rounding mode). */
+static inline v16 v16_round(v16 a)
+{
+    V16_EACH(rintf(a.lane[i]));
+}
+/* a·2^n for integer-valued n in [−252, 252]; exact when the result is normal or overflows. */
+static inline float portable_scale(float a, float n)
+{
+    if (!(fabsf(n) <= 252.0f)) {
+        return a; /* NaN went through the reduction: a is NaN already */
+    }
+    uint32_t bits;
+    memcpy(&bits, &a, sizeof bits);
+    bits += (uint32_t)(int32_t)n << 23;
+    memcpy(&a, &bits, sizeof bits);
+    return a;
+}
+/* a·2^n where a and the result are normal: adds n to the exponent field. */
+static inline v16 v16_scale(v16 a, v16 n)
+{
+    V16_EACH(portable_scale(a.lane[i], n.lane[i]));
+}
+/* lane-wise x < limit ? a : b. */
+static inline v16 v16_where_less(v16 x, v16 limit, v16 a, v16 b)
+{
+    V16_EACH(x.lane[i] < limit.lane[i] ? a.lane[i] : b.lane[i]);
+}
+/* The fixed tree of the summation law. */
+static inline float v16_sum(v16 a)
+{
+    for (int half = 8; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            a.lane[i] += a.lane[i + half];
+        }
+    }
+    return a.lane[0];
+}
+/* out[lane] += a in float64. */
+static inline void v16_add_to_f64(double *out, v16 a)
+{
+    for (int i = 0; i < 16; i++) {
+        out[i] += (double)a.lane[i];
+    }
+}
+
+#undef V16_EACH
+#endif
