@@ -1,0 +1,190 @@
+/* model/forward.c: embedding, blocks, head; logits and negative log-likelihoods. */
+#include "model/session.h"
+
+#include "base/error.h"
+#include "base/pool.h"
+
+enum { NORM_TOKENS = 8, HEAD_ROWS = 96 };
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static ssm__view dense(float *data, int64_t width)
+{
+    return (ssm__view){data, (ptrdiff_t)width, SSM__LANES};
+}
+
+/* ---- parallel pieces ---------------------------------------------------------------------------
+ */
+
+typedef struct tile_run {
+    const ssm_model *model;
+    const float *weight; /* of the norm */
+    const int32_t *ids;
+    const float *in;
+    float *out;
+    double *lse;
+    int64_t tokens;
+} tile_run;
+
+static void norm_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const tile_run *run = context;
+    const ssm_config *c = run->model->config;
+    const int64_t first = task * NORM_TOKENS;
+    run->model->kernels->rmsnorm(
+        run->in + first * c->d_model, run->weight, run->out + first * c->d_model,
+        smaller(NORM_TOKENS, run->tokens - first), c->d_model, (float)c->norm_eps);
+}
+
+static void norm(const ssm_session *s, const float *in, const float *weight, int64_t tokens)
+{
+    tile_run run = {
+        .model = s->model, .weight = weight, .in = in, .out = s->normed, .tokens = tokens};
+    ssm__pool_run(s->pool, norm_task, &run, ceil_div(tokens, NORM_TOKENS));
+}
+
+static void head_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const tile_run *run = context;
+    const ssm__matrix *w = &run->model->lm_head;
+    run->model->kernels->linear(w, NULL, dense((float *)(uintptr_t)run->in, w->cols),
+                                dense(run->out, w->rows), run->tokens, task * HEAD_ROWS,
+                                smaller((task + 1) * HEAD_ROWS, w->rows));
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------
+ */
+
+void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
+{
+    const int64_t D = session->model->config->d_model;
+    for (int64_t t = 0; t < count; t++) {
+        ssm__embed(session->model, ids[t], session->stream + t * D);
+    }
+    ssm__session_tap(session, SSM_TAP_EMBED, -1, session->position, count, D,
+                     dense(session->stream, D));
+}
+
+void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count)
+{
+    const ssm_model *model = session->model;
+    const int64_t D = model->config->d_model;
+    int64_t tokens;
+    for (int64_t t = 0; t < count; t += tokens) {
+        const int64_t position = session->position + t;
+        tokens = smaller(SSM__TILE - position % SSM__TILE, count - t);
+        float *stream = session->stream + t * D;
+        ssm__session_tap(session, SSM_TAP_RESID_PRE, layer, position, tokens, D, dense(stream, D));
+        norm(session, stream, model->layers[layer].norm, tokens);
+        ssm__session_tap(session, SSM_TAP_MIXER_IN, layer, position, tokens, D,
+                         dense(session->normed, D));
+        ssm__mamba_mixer(session, layer, position, tokens);
+        model->kernels->add(session->mixed, stream, tokens * D);
+        ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D, dense(stream, D));
+    }
+}
+
+/* Logits of rows [first, first + tokens) of the stream, tokens ≤ 64 → session->logits. */
+static void head(ssm_session *session, int64_t first, int64_t tokens)
+{
+    const ssm_model *model = session->model;
+    const int64_t D = model->config->d_model;
+    norm(session, session->stream + first * D, model->norm_f, tokens);
+    ssm__session_tap(session, SSM_TAP_LN_FINAL, -1, session->position + first, tokens, D,
+                     dense(session->normed, D));
+    tile_run run = {
+        .model = model, .in = session->normed, .out = session->logits, .tokens = tokens};
+    ssm__pool_run(session->pool, head_task, &run, ceil_div(model->lm_head.rows, HEAD_ROWS));
+}
+
+static ssm_status check_ids(const ssm_config *config, const int32_t *ids, int64_t count,
+                            ssm_error *err)
+{
+    for (int64_t t = 0; t < count; t++) {
+        if (ids[t] < 0 || ids[t] >= config->vocab_size) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "id %d (number %lld of the input) is outside the vocabulary 0 … %lld",
+                             (int)ids[t], (long long)t, (long long)config->vocab_size - 1);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t count,
+                               ssm_logits_want want, ssm_logits_fn *fn, void *context,
+                               ssm_error *err)
+{
+    const ssm_config *config = session->model->config;
+    SSM__TRY(check_ids(config, ids, count, err));
+    int64_t chunk;
+    for (int64_t done = 0; done < count; done += chunk) {
+        chunk = smaller(session->max_chunk, count - done);
+        ssm__session_embed(session, ids + done, chunk);
+        for (int64_t layer = 0; layer < config->n_layers; layer++) {
+            ssm__session_layer(session, layer, chunk);
+        }
+        const bool last = want == SSM_LOGITS_LAST && done + chunk == count;
+        const int64_t first = want == SSM_LOGITS_ALL ? 0 : last ? chunk - 1 : chunk;
+        for (int64_t t = first; t < chunk; t += SSM__TILE) {
+            const int64_t tokens = smaller(SSM__TILE, chunk - t);
+            head(session, t, tokens);
+            fn(context, done + t, tokens, session->logits);
+        }
+        session->position += chunk;
+    }
+    return SSM_STATUS_OK;
+}
+
+/* ---- negative log-likelihood -------------------------------------------------------------------
+ */
+
+typedef struct nll_run {
+    ssm_session *session;
+    const int32_t *ids;
+    int64_t scored;
+    float *out;
+    const float *logits;
+    int64_t first;
+} nll_run;
+
+static void nll_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const nll_run *run = context;
+    const ssm_model *model = run->session->model;
+    const int64_t V = model->config->vocab_size;
+    const float *row = run->logits + task * V;
+    const int64_t t = run->first + task;
+    run->out[t] = (float)(model->kernels->logsumexp(row, V) - (double)row[run->ids[t + 1]]);
+}
+
+static void nll_rows(void *context, int64_t first, int64_t tokens, const float *logits)
+{
+    nll_run *run = context;
+    run->logits = logits;
+    run->first = first;
+    ssm__pool_run(run->session->pool, nll_task, run, smaller(tokens, run->scored - first));
+}
+
+ssm_status ssm__session_nll(ssm_session *session, const int32_t *ids, int64_t count, int64_t scored,
+                            float *out, ssm_error *err)
+{
+    nll_run run = {.session = session, .ids = ids, .scored = scored, .out = out};
+    return ssm_session_forward(session, ids, count, SSM_LOGITS_ALL, nll_rows, &run, err);
+}
+
+ssm_status ssm_session_nll(ssm_session *session, const int32_t *ids, int64_t count, float *out,
+                           ssm_error *err)
+{
+    return ssm__session_nll(session, ids, count, count - 1, out, err);
+}

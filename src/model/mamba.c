@@ -1,0 +1,223 @@
+/* model/mamba.c: the Mamba-1 mixer over one tile of at most 64 tokens.
+ *
+ *   (xs, z) = in_proj x;  u = SiLU(conv1d(xs));  (dt, B, C) = x_proj u;  Δ = softplus(dt_proj dt +
+ * b) y = selective scan (u, Δ, A, B, C, D, z);  out = out_proj y            (docs/mamba1.md)
+ *
+ * Three parallel runs, each over fixed tasks: blocks of channel groups, tokens, blocks of rows. */
+#include "model/session.h"
+
+#include "base/pool.h"
+
+enum {
+    BLOCK_GROUPS = 3, /* channel groups a task: 48 rows of a linear */
+    BLOCK_ROWS = BLOCK_GROUPS * SSM__LANES,
+    X_PROJ_TOKENS = 8, /* tokens a task of x_proj, which has few rows */
+    SUBTILE = 16       /* tokens between the instrument's visits: modes stay in L1 */
+};
+
+typedef struct mixer_run {
+    ssm_session *session;
+    const ssm__mamba_layer *layer;
+    const ssm_config *config;
+    const ssm__kernels *kernels;
+    int64_t index; /* of the layer */
+    int64_t position, tokens;
+} mixer_run;
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static ssm__view dense(float *data, int64_t width)
+{
+    return (ssm__view){data, (ptrdiff_t)width, SSM__LANES};
+}
+
+static ssm__view tiled(float *data)
+{
+    return (ssm__view){data, SSM__LANES, SSM__LANES * SSM__TILE_ROWS};
+}
+
+static float *group_of(float *tile, int64_t group)
+{
+    return tile + group * SSM__LANES * SSM__TILE_ROWS;
+}
+
+/* Groups of task `task`: [*first, *end). */
+static void task_groups(const mixer_run *run, int64_t task, int64_t *first, int64_t *end)
+{
+    *first = task * BLOCK_GROUPS;
+    *end = smaller(*first + BLOCK_GROUPS, run->session->model->n_groups16);
+}
+
+/* in_proj, convolution and SiLU of a few channel groups. */
+static void project_and_convolve(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const mixer_run *run = context;
+    const ssm_session *s = run->session;
+    const ssm__mamba_layer *l = run->layer;
+    const ssm_config *c = run->config;
+    int64_t first, end;
+    task_groups(run, task, &first, &end);
+    const int64_t row = first * SSM__LANES;
+    const int64_t row_end = smaller(end * SSM__LANES, c->d_inner);
+    const float *bias = l->in_proj_bias;
+
+    run->kernels->linear(&l->in_proj_x, bias, dense(s->normed, c->d_model), tiled(s->x_tile),
+                         run->tokens, row, row_end);
+    run->kernels->linear(&l->in_proj_z, bias ? bias + c->d_inner : NULL,
+                         dense(s->normed, c->d_model), tiled(s->z_tile), run->tokens, row, row_end);
+
+    const int64_t history = (c->d_conv - 1) * SSM__LANES;
+    for (int64_t g = first; g < end; g++) {
+        run->kernels->conv_silu(group_of(s->x_tile, g), l->conv_weight + g * c->d_conv * SSM__LANES,
+                                l->conv_bias + g * SSM__LANES,
+                                s->conv_history + run->index * ssm__conv_history_count(s->model) +
+                                    g * history,
+                                group_of(s->u_tile, g), run->tokens, c->d_conv);
+    }
+}
+
+/* x_proj: a task is a block of tokens and, for a single token, a block of rows. */
+static void project_selective(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const mixer_run *run = context;
+    const ssm_session *s = run->session;
+    const ssm__matrix *w = &run->layer->x_proj;
+    const int64_t row_blocks = ceil_div(w->rows, SSM__LANES);
+    const int64_t token = task / row_blocks * X_PROJ_TOKENS;
+    const int64_t row = task % row_blocks * SSM__LANES;
+    run->kernels->linear(
+        w, NULL, tiled(s->u_tile + token * SSM__LANES), dense(s->x_proj + token * w->rows, w->rows),
+        smaller(X_PROJ_TOKENS, run->tokens - token), row, smaller(row + SSM__LANES, w->rows));
+}
+
+/* One group through the scan, in sub-tiles when the instrument looks on. */
+static void scan_group(const mixer_run *run, int64_t g, int thread)
+{
+    const ssm_session *s = run->session;
+    const ssm__mamba_layer *l = run->layer;
+    const ssm_config *c = run->config;
+    const int64_t per_group = c->d_state * SSM__LANES;
+    const int64_t at = run->index * ssm__ssm_state_count(s->model) + g * per_group;
+    ssm__scan_args args = {
+        .tokens = run->tokens,
+        .d_state = c->d_state,
+        .u = group_of(s->u_tile, g),
+        .delta = group_of(s->x_tile, g),
+        .z = group_of(s->z_tile, g),
+        .B = s->x_proj + c->dt_rank,
+        .C = s->x_proj + c->dt_rank + c->d_state,
+        .bc_stride = (ptrdiff_t)run->layer->x_proj.rows,
+        .A2 = l->A2 + g * per_group,
+        .D = l->D + g * SSM__LANES,
+        .keep = s->masked[run->index] ? s->keep + at : NULL,
+        .state = s->ssm_state + at,
+        .y = group_of(s->u_tile, g),
+    };
+    const ssm__mode_sink *sink = s->sink;
+    if (!sink || !sink->layers[run->index]) {
+        run->kernels->scan(&args);
+        return;
+    }
+    for (int64_t t = 0; t < run->tokens; t += SUBTILE) {
+        ssm__scan_args part = args;
+        part.tokens = smaller(SUBTILE, run->tokens - t);
+        part.u += t * SSM__LANES;
+        part.delta += t * SSM__LANES;
+        part.z += t * SSM__LANES;
+        part.y += t * SSM__LANES;
+        part.B += t * part.bc_stride;
+        part.C += t * part.bc_stride;
+        sink->enter(sink->context, run->index, g, thread, &part);
+        run->kernels->scan(&part);
+        sink->leave(sink->context, run->index, g, run->position + t, &part);
+    }
+}
+
+/* dt_proj, softplus and scan of a few channel groups; Δ takes the place of xs, y that of u. */
+static void discretise_and_scan(void *context, int64_t task, int thread)
+{
+    const mixer_run *run = context;
+    const ssm_session *s = run->session;
+    const ssm__mamba_layer *l = run->layer;
+    const ssm_config *c = run->config;
+    int64_t first, end;
+    task_groups(run, task, &first, &end);
+    run->kernels->linear(&l->dt_proj, NULL, dense(s->x_proj, l->x_proj.rows), tiled(s->x_tile),
+                         run->tokens, first * SSM__LANES, smaller(end * SSM__LANES, c->d_inner));
+    for (int64_t g = first; g < end; g++) {
+        float *delta = group_of(s->x_tile, g);
+        run->kernels->softplus_bias(delta, l->dt_bias + g * SSM__LANES, delta, run->tokens);
+        scan_group(run, g, thread);
+    }
+}
+
+static void project_out(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const mixer_run *run = context;
+    const ssm_session *s = run->session;
+    const ssm__matrix *w = &run->layer->out_proj;
+    run->kernels->linear(w, run->layer->out_proj_bias, tiled(s->u_tile), dense(s->mixed, w->rows),
+                         run->tokens, task * BLOCK_ROWS, smaller((task + 1) * BLOCK_ROWS, w->rows));
+}
+
+/* in_proj's two halves side by side, as published. */
+static void tap_in_proj(const mixer_run *run)
+{
+    const ssm_session *s = run->session;
+    const int64_t E = run->config->d_inner;
+    if (!ssm__session_wants(s, SSM_TAP_IN_PROJ)) {
+        return;
+    }
+    for (int64_t t = 0; t < run->tokens; t++) {
+        for (int64_t k = 0; k < E; k++) {
+            const int64_t at = k % SSM__LANES + t * SSM__LANES;
+            s->tap[t * 2 * E + k] = group_of(s->x_tile, k / SSM__LANES)[at];
+            s->tap[t * 2 * E + E + k] = group_of(s->z_tile, k / SSM__LANES)[at];
+        }
+    }
+    ssm__session_tap(s, SSM_TAP_IN_PROJ, run->index, run->position, run->tokens, 2 * E,
+                     dense(s->tap, 2 * E));
+}
+
+void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens)
+{
+    const ssm_model *model = session->model;
+    mixer_run run = {.session = session,
+                     .layer = &model->layers[layer],
+                     .config = model->config,
+                     .kernels = model->kernels,
+                     .index = layer,
+                     .position = position,
+                     .tokens = tokens};
+    const int64_t E = run.config->d_inner;
+    const int64_t channel_tasks = ceil_div(model->n_groups16, BLOCK_GROUPS);
+    const int64_t x_rows = run.layer->x_proj.rows;
+
+    ssm__pool_run(session->pool, project_and_convolve, &run, channel_tasks);
+    tap_in_proj(&run);
+    ssm__session_tap(session, SSM_TAP_CONV1D, layer, position, tokens, E, tiled(session->u_tile));
+
+    ssm__pool_run(session->pool, project_selective, &run,
+                  ceil_div(tokens, X_PROJ_TOKENS) * ceil_div(x_rows, SSM__LANES));
+    ssm__session_tap(session, SSM_TAP_X_PROJ, layer, position, tokens, x_rows,
+                     dense(session->x_proj, x_rows));
+
+    ssm__pool_run(session->pool, discretise_and_scan, &run, channel_tasks);
+    ssm__session_tap(session, SSM_TAP_DT_PROJ, layer, position, tokens, E, tiled(session->x_tile));
+    ssm__session_tap(session, SSM_TAP_SSM_OUT, layer, position, tokens, E, tiled(session->u_tile));
+
+    ssm__pool_run(session->pool, project_out, &run, ceil_div(run.config->d_model, BLOCK_ROWS));
+    ssm__session_tap(session, SSM_TAP_MIXER_OUT, layer, position, tokens, run.config->d_model,
+                     dense(session->mixed, run.config->d_model));
+}

@@ -1,0 +1,161 @@
+/* model/session.c: creation, state, mask, observers. The forward pass is in forward.c. */
+#include "model/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/pool.h"
+
+enum { DEFAULT_MAX_CHUNK = 1024 };
+
+int64_t ssm__conv_history_count(const ssm_model *model)
+{
+    return model->n_groups16 * (model->config->d_conv - 1) * SSM__LANES;
+}
+
+int64_t ssm__ssm_state_count(const ssm_model *model)
+{
+    return model->n_groups16 * model->config->d_state * SSM__LANES;
+}
+
+/* Everything a session owns; run twice (see base/arena.h). */
+static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
+{
+    const ssm_config *c = model->config;
+    const int64_t tile = model->n_groups16 * SSM__TILE_ROWS * SSM__LANES;
+    s->conv_history = SSM__TAKE(arena, float, c->n_layers *ssm__conv_history_count(model));
+    s->ssm_state = SSM__TAKE(arena, float, c->n_layers *ssm__ssm_state_count(model));
+    s->keep = SSM__TAKE(arena, float, c->n_layers *ssm__ssm_state_count(model));
+    s->masked = SSM__TAKE(arena, bool, c->n_layers);
+    s->stream = SSM__TAKE(arena, float, s->max_chunk * c->d_model);
+    s->normed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
+    s->x_tile = SSM__TAKE(arena, float, tile);
+    s->z_tile = SSM__TAKE(arena, float, tile);
+    s->u_tile = SSM__TAKE(arena, float, tile);
+    s->x_proj = SSM__TAKE(arena, float, SSM__TILE *(c->dt_rank + 2 * c->d_state));
+    s->mixed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
+    s->tap = SSM__TAKE(arena, float, SSM__TILE * 2 * c->d_inner);
+    s->logits = SSM__TAKE(arena, float, SSM__TILE * c->vocab_size);
+}
+
+static void apply_options(ssm_session *s, const ssm_session_options *options)
+{
+    const bool given = options && options->max_chunk > 0;
+    s->max_chunk = given ? options->max_chunk : DEFAULT_MAX_CHUNK;
+    s->pool = options ? options->pool : NULL;
+}
+
+size_t ssm_session_size(const ssm_model *model, const ssm_session_options *options)
+{
+    ssm_session session = {0};
+    ssm__arena arena = {0};
+    apply_options(&session, options);
+    layout(&arena, model, &session);
+    return arena.overflow ? SIZE_MAX : arena.used + sizeof session;
+}
+
+ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options *options,
+                              ssm_session **out, ssm_error *err)
+{
+    *out = NULL;
+    ssm_session *session = calloc(1, sizeof *session);
+    if (!session) {
+        return ssm__fail_memory(err, "a session", sizeof *session);
+    }
+    apply_options(session, options);
+    session->model = model;
+    const size_t size = ssm_session_size(model, options);
+    const ssm_status status = size == SIZE_MAX ? ssm__fail_memory(err, "a session", size)
+                                               : ssm__arena_create(&session->arena, size, err);
+    if (status != SSM_STATUS_OK) {
+        free(session);
+        return status;
+    }
+    layout(&session->arena, model, session);
+    *out = session;
+    return SSM_STATUS_OK;
+}
+
+void ssm_session_free(ssm_session *session)
+{
+    if (session) {
+        ssm__arena_free(&session->arena);
+        free(session);
+    }
+}
+
+void ssm__session_reset_layer(ssm_session *session, int64_t layer)
+{
+    const int64_t conv = ssm__conv_history_count(session->model);
+    const int64_t state = ssm__ssm_state_count(session->model);
+    memset(session->conv_history + layer * conv, 0, (size_t)conv * sizeof(float));
+    memset(session->ssm_state + layer * state, 0, (size_t)state * sizeof(float));
+}
+
+void ssm_session_reset(ssm_session *session)
+{
+    for (int64_t layer = 0; layer < session->model->config->n_layers; layer++) {
+        ssm__session_reset_layer(session, layer);
+    }
+    session->position = 0;
+}
+
+int64_t ssm_session_position(const ssm_session *session)
+{
+    return session->position;
+}
+
+/* keep [E][N] of one layer → factors [G][N][16]; padding channels are kept. */
+static void set_layer_mask(ssm_session *session, int64_t layer, const uint8_t *keep)
+{
+    const ssm_config *c = session->model->config;
+    const int64_t count = ssm__ssm_state_count(session->model);
+    float *factors = session->keep + layer * count;
+    for (int64_t i = 0; i < count; i++) {
+        factors[i] = 1.0f;
+    }
+    for (int64_t h = 0; h < c->d_inner; h++) {
+        for (int64_t n = 0; n < c->d_state; n++) {
+            const int64_t at = (h / SSM__LANES * c->d_state + n) * SSM__LANES + h % SSM__LANES;
+            factors[at] = keep[h * c->d_state + n] ? 1.0f : 0.0f;
+        }
+    }
+    session->masked[layer] = true;
+}
+
+ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int64_t layer,
+                                ssm_error *err)
+{
+    const ssm_config *c = session->model->config;
+    if (mask && (mask->n_layers != c->n_layers || mask->n_channels != c->d_inner ||
+                 mask->d_state != c->d_state)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "the mask is for %lld layers of %lld channels with %lld modes, the model "
+                         "has %lld of %lld with %lld; make a mask from a recording of this model",
+                         (long long)mask->n_layers, (long long)mask->n_channels,
+                         (long long)mask->d_state, (long long)c->n_layers, (long long)c->d_inner,
+                         (long long)c->d_state);
+    }
+    if (layer < -1 || layer >= c->n_layers) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "layer %lld is not one of 0 … %lld",
+                         (long long)layer, (long long)c->n_layers - 1);
+    }
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        session->masked[i] = false;
+        if (mask && (layer == -1 || layer == i)) {
+            set_layer_mask(session, i, mask->keep + i * c->d_inner * c->d_state);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+void ssm_session_set_observer(ssm_session *session, const ssm_observer *observer)
+{
+    session->observer = observer;
+}
+
+void ssm__session_set_sink(ssm_session *session, const ssm__mode_sink *sink)
+{
+    session->sink = sink;
+}

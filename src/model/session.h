@@ -1,0 +1,73 @@
+/* model/session.h: the state and scratch of one stream, and the stages of its forward pass.
+ *
+ * The pass goes layer by layer over at most max_chunk tokens; inside a layer, tile by tile of at
+ * most 64 tokens that begin at a multiple of 64 of the position, so that the tiles' scratch stays
+ * in the cache and the instrument's blocks are tiles. */
+#ifndef SSM_MODEL_SESSION_H
+#define SSM_MODEL_SESSION_H
+
+#include "model/model.h"
+
+/* The instrument's way into the scan. Both calls come from worker threads, for one (layer, group)
+ * from one thread at a time and in rising position; they must touch that group's data only. enter
+ * fills modes, adjoint and moments of args (modes: [≤ 16][N+1][16] scratch of that thread); leave
+ * sees the summands and y [tokens][16] of at most 16 tokens. */
+typedef struct ssm__mode_sink {
+    void *context;
+    void (*enter)(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args);
+    void (*leave)(void *context, int64_t layer, int64_t group, int64_t position,
+                  const ssm__scan_args *args);
+    const bool *layers; /* [n_layers] which layers are recorded */
+} ssm__mode_sink;
+
+struct ssm_session {
+    const ssm_model *model;
+    ssm_pool *pool;
+    int64_t max_chunk;
+    int64_t position;
+    ssm__arena arena;
+    const ssm_observer *observer;
+    const ssm__mode_sink *sink;
+
+    /* recurrent state, per layer */
+    float *conv_history; /* [n_layers][G][K−1][16] */
+    float *ssm_state;    /* [n_layers][G][N][16] */
+    float *keep;         /* [n_layers][G][N][16] factors of the mask */
+    bool *masked;        /* [n_layers] */
+
+    /* scratch */
+    float *stream; /* [max_chunk][D] residual stream */
+    float *normed; /* [64][D] */
+    float *x_tile; /* [G][65][16] in_proj's xs; Δ after conv (xs is no longer needed) */
+    float *z_tile; /* [G][65][16] */
+    float *u_tile; /* [G][65][16] u, then y */
+    float *x_proj; /* [64][R+2N] dt, B, C */
+    float *mixed;  /* [64][D] mixer output */
+    float *tap;    /* [64][2E] where a tap needs another layout */
+    float *logits; /* [64][V] */
+};
+
+/* Elements of one layer in conv_history and ssm_state. */
+int64_t ssm__conv_history_count(const ssm_model *model);
+int64_t ssm__ssm_state_count(const ssm_model *model);
+
+/* stream[0 … count−1] = embedding of ids (validated). */
+void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count);
+/* Block `layer` over the `count` ≤ max_chunk tokens in stream, from position on; advances the state
+ * of this layer only. */
+void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count);
+/* The state of one layer back to zero. */
+void ssm__session_reset_layer(ssm_session *session, int64_t layer);
+/* As ssm_session_nll over `count` tokens of which the first `scored` have a successor in ids. */
+ssm_status ssm__session_nll(ssm_session *session, const int32_t *ids, int64_t count, int64_t scored,
+                            float *out, ssm_error *err);
+void ssm__session_set_sink(ssm_session *session, const ssm__mode_sink *sink);
+/* Fires a tap if the observer wants it. */
+void ssm__session_tap(const ssm_session *session, ssm_tap_point point, int64_t layer,
+                      int64_t position, int64_t tokens, int64_t width, ssm__view view);
+bool ssm__session_wants(const ssm_session *session, ssm_tap_point point);
+
+/* Mixer: normed (session->normed, `tokens` ≤ 64 tokens from `position`) → session->mixed. */
+void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
+
+#endif
