@@ -1,0 +1,399 @@
+/* instrument/record.c: windows of text → a recording, one forward pass a window. */
+#include <ssmscope/instrument.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "checkpoint/tensor.h"
+#include "instrument/accumulator.h"
+#include "recording/writer.h"
+
+enum { FIELDS = 6, NAME_MAX_BYTES = 48 }; /* tensors of a layer beside its Gram */
+
+typedef struct recorder {
+    const ssm_model *model;
+    const ssm_config *config;
+    const ssm_corpus *corpus;
+    const ssm_record_options *options;
+    ssm_recording_window *windows;
+    int64_t n_windows;
+    int64_t *layers; /* the recorded ones, rising */
+    int64_t n_layers;
+    bool *recorded; /* config->n_layers */
+    ssm__recording_writer *writer;
+    ssm_session *session;
+    ssm__accumulator sums;
+    bool has_sums;
+    /* one window on its way to the disk */
+    float *values;                 /* [n_layers][E][3N + 2] output, state, read, delta, adjoint */
+    float *nll;                    /* [window − 1] */
+    ssm_tensor *tensors;           /* [n_layers · FIELDS + 2] */
+    ssm_tensor *grams;             /* [n_layers] */
+    char (*names)[NAME_MAX_BYTES]; /* of both */
+} recorder;
+
+/* ---- the plan ----------------------------------------------------------------------------------
+ */
+
+static ssm_status check_options(const recorder *r, ssm_error *err)
+{
+    const ssm_record_options *o = r->options;
+    if (o->window < 2 || o->calibration_windows < 0 || o->evaluation_windows < 0 ||
+        o->calibration_windows + o->evaluation_windows == 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "nothing to record: window %lld tokens, %lld calibration and %lld "
+                         "evaluation windows a domain; at least 2 tokens and one window are needed",
+                         (long long)o->window, (long long)o->calibration_windows,
+                         (long long)o->evaluation_windows);
+    }
+    const int64_t wanted = o->calibration_windows + o->evaluation_windows;
+    for (int64_t d = 0; d < r->corpus->n_domains; d++) {
+        const ssm_domain *domain = &r->corpus->domains[d];
+        if (domain->ids.count / o->window < wanted) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "domain %s has %lld tokens, that is %lld windows of %lld; %lld are "
+                             "wanted (calibration %lld, evaluation %lld): give more text or fewer "
+                             "windows",
+                             domain->name, (long long)domain->ids.count,
+                             (long long)(domain->ids.count / o->window), (long long)o->window,
+                             (long long)wanted, (long long)o->calibration_windows,
+                             (long long)o->evaluation_windows);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status plan_layers(recorder *r, ssm_error *err)
+{
+    const ssm_record_options *o = r->options;
+    const int64_t n = r->config->n_layers;
+    r->recorded = calloc((size_t)n, sizeof *r->recorded);
+    r->layers = calloc((size_t)n, sizeof *r->layers);
+    if (!r->recorded || !r->layers) {
+        return ssm__fail_memory(err, "the list of layers", (size_t)n * sizeof *r->layers);
+    }
+    for (int64_t i = 0; o->layers && i < o->n_layers; i++) {
+        if (o->layers[i] < 0 || o->layers[i] >= n) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "layer %lld is not one of 0 … %lld", (long long)o->layers[i],
+                             (long long)n - 1);
+        }
+        r->recorded[o->layers[i]] = true;
+    }
+    for (int64_t layer = 0; layer < n; layer++) {
+        r->recorded[layer] = r->recorded[layer] || !o->layers;
+        if (r->recorded[layer]) {
+            r->layers[r->n_layers++] = layer;
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Each domain's calibration windows, then its evaluation windows, one after the other. */
+static ssm_status plan_windows(recorder *r, ssm_error *err)
+{
+    const ssm_record_options *o = r->options;
+    const int64_t per_domain = o->calibration_windows + o->evaluation_windows;
+    r->n_windows = per_domain * r->corpus->n_domains;
+    r->windows = calloc((size_t)r->n_windows + 1, sizeof *r->windows);
+    if (!r->windows) {
+        return ssm__fail_memory(err, "the windows", (size_t)r->n_windows * sizeof *r->windows);
+    }
+    for (int64_t i = 0; i < r->n_windows; i++) {
+        const int64_t w = i % per_domain;
+        r->windows[i] = (ssm_recording_window){
+            .domain = r->corpus->domains[i / per_domain].name,
+            .role = w < o->calibration_windows ? SSM_ROLE_CALIBRATION : SSM_ROLE_EVALUATION,
+            .token_offset = w * o->window,
+            .tokens = o->window};
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Fields of recording.json that the writer does not know. */
+static json_t *extra_fields(const recorder *r)
+{
+    const ssm_record_options *o = r->options;
+    json_t *text = json_array();
+    for (int64_t i = 0; i < r->corpus->n_files; i++) {
+        const ssm_text_file *file = &r->corpus->files[i];
+        json_array_append_new(text, json_pack("{s:s, s:s, s:s}", "domain", file->domain, "path",
+                                              file->path, "digest", file->digest));
+    }
+    int64_t defaults[3];
+    const int64_t n_defaults = ssm_default_budgets(r->config->d_state, defaults);
+    json_t *budgets = json_array();
+    const int64_t *list = o->budgets ? o->budgets : defaults;
+    for (int64_t i = 0; i < (o->budgets ? o->n_budgets : n_defaults); i++) {
+        json_array_append_new(budgets, json_integer(list[i]));
+    }
+    return json_pack("{s:o, s:o, s:s, s:s}", "text", text, "budgets", budgets, "program_version",
+                     ssm_version(), "command", o->command ? o->command : "");
+}
+
+static ssm_status create_recording(recorder *r, const char *directory, ssm_error *err)
+{
+    const ssm_config *c = r->config;
+    const ssm_record_options *o = r->options;
+    ssm__recording_plan plan = {.info = {.family = c->family,
+                                         .n_layers = c->n_layers,
+                                         .d_model = c->d_model,
+                                         .d_inner = c->d_inner,
+                                         .d_state = c->d_state,
+                                         .n_heads = c->n_heads,
+                                         .head_dim = c->head_dim,
+                                         .n_groups = c->n_groups,
+                                         .window = o->window,
+                                         .layers = r->layers,
+                                         .n_recorded = r->n_layers,
+                                         .has_gram = !o->no_gram,
+                                         .has_window_gram = o->keep_window_gram && !o->no_gram},
+                                .windows = r->windows,
+                                .n_windows = r->n_windows,
+                                .resume = o->resume};
+    SSM__TRY(ssm_checkpoint_digest(ssm_model_checkpoint(r->model), plan.info.model_digest, err));
+    snprintf(plan.info.tokenizer_digest, sizeof plan.info.tokenizer_digest, "%s",
+             o->tokenizer_digest ? o->tokenizer_digest : "");
+    plan.extra = extra_fields(r);
+    if (!plan.extra) {
+        return ssm__fail_memory(err, "recording.json", 0);
+    }
+    const ssm_status status = ssm__recording_create(directory, &plan, &r->writer, err);
+    json_decref(plan.extra);
+    return status;
+}
+
+/* layers.N.A = −exp(A_log), so that time constants need no checkpoint. */
+static ssm_status put_model(recorder *r, ssm_error *err)
+{
+    const ssm__weights *weights = ssm__checkpoint_weights(ssm_model_checkpoint(r->model));
+    const int64_t count = r->config->d_inner * r->config->d_state;
+    float *values = malloc((size_t)(count * r->n_layers) * sizeof *values);
+    if (!values) {
+        return ssm__fail_memory(err, "A", (size_t)(count * r->n_layers) * sizeof *values);
+    }
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        float *A = values + i * count;
+        ssm__tensor_to_f32(&weights->layers[r->layers[i]].A_log, A);
+        for (int64_t k = 0; k < count; k++) {
+            A[k] = (float)-exp((double)A[k]);
+        }
+        snprintf(r->names[i], NAME_MAX_BYTES, "layers.%lld.A", (long long)r->layers[i]);
+        r->tensors[i] = (ssm_tensor){.name = r->names[i],
+                                     .dtype = SSM_DTYPE_F32,
+                                     .n_dims = 2,
+                                     .dims = {r->config->d_inner, r->config->d_state},
+                                     .data = A,
+                                     .bytes = (size_t)count * sizeof *A};
+    }
+    const ssm_status status = ssm__recording_put_model(r->writer, r->tensors, r->n_layers, err);
+    free(values);
+    return status;
+}
+
+/* ---- one window --------------------------------------------------------------------------------
+ */
+
+static ssm_status run_window(recorder *r, const int32_t *ids, ssm_error *err)
+{
+    const int64_t T = r->options->window;
+    const int64_t chunk = r->options->chunk > 0 ? r->options->chunk : T;
+    ssm_session_reset(r->session);
+    ssm__accumulator_begin(&r->sums, T);
+    for (int64_t done = 0; done < T; done += chunk) {
+        const int64_t tokens = chunk < T - done ? chunk : T - done;
+        const int64_t scored = done + tokens == T ? tokens - 1 : tokens;
+        SSM__TRY(ssm__session_nll(r->session, ids + done, tokens, scored, r->nll + done, err));
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Appends one tensor of a layer (or of the window, layer −1). */
+static void add_tensor(const recorder *r, int64_t *count, int64_t layer, const char *field,
+                       ssm_tensor tensor)
+{
+    char *name = r->names[*count];
+    if (layer < 0) {
+        snprintf(name, NAME_MAX_BYTES, "%s", field);
+    } else {
+        snprintf(name, NAME_MAX_BYTES, "layers.%lld.%s", (long long)layer, field);
+    }
+    tensor.name = name;
+    tensor.bytes = (size_t)ssm_tensor_count(&tensor) * ssm_dtype_size(tensor.dtype);
+    r->tensors[(*count)++] = tensor;
+}
+
+/* Means over the window of `rows` rows a channel, [E][rows]. */
+static void means(const recorder *r, int64_t layer, int64_t first_row, int64_t rows, double tokens,
+                  float *out)
+{
+    for (int64_t h = 0; h < r->config->d_inner; h++) {
+        for (int64_t n = 0; n < rows; n++) {
+            out[h * rows + n] =
+                (float)(ssm__accumulator_moment(&r->sums, layer, first_row + n, h) / tokens);
+        }
+    }
+}
+
+static void layer_tensors(recorder *r, int64_t index, int64_t *count)
+{
+    const int64_t layer = r->layers[index];
+    const int64_t E = r->config->d_inner;
+    const int64_t N = r->config->d_state;
+    const double T = (double)r->options->window;
+    const ssm__mode_rows *rows = &r->sums.rows;
+    float *output = r->values + index * E * (3 * N + 2);
+    float *state = output + E;
+    float *read = state + E * N;
+    float *delta = read + E * N;
+    float *adjoint = delta + E;
+    means(r, layer, rows->output, 1, 1.0, output);
+    means(r, layer, rows->state, N, T, state);
+    means(r, layer, rows->read, N, T, read);
+    means(r, layer, rows->delta, 1, T, delta);
+    means(r, layer, rows->adjoint, N, T, adjoint);
+
+    const int64_t blocks = (r->options->window + SSM__TILE - 1) / SSM__TILE;
+    const ssm_tensor channel = {.dtype = SSM_DTYPE_F32, .n_dims = 1, .dims = {E}};
+    const ssm_tensor mode = {.dtype = SSM_DTYPE_F32, .n_dims = 2, .dims = {E, N}};
+    ssm_tensor t = {.dtype = SSM_DTYPE_F32, .n_dims = 3, .dims = {blocks, E, N}};
+    t.data = r->sums.layers[layer].energy_blocks;
+    add_tensor(r, count, layer, "energy_blocks", t);
+    t = channel;
+    t.data = output;
+    add_tensor(r, count, layer, "output_energy", t);
+    t = mode;
+    t.data = state;
+    add_tensor(r, count, layer, "state_moment", t);
+    t.data = read;
+    add_tensor(r, count, layer, "read_moment", t);
+    t = channel;
+    t.data = delta;
+    add_tensor(r, count, layer, "delta_mean", t);
+    t = mode;
+    t.data = adjoint;
+    add_tensor(r, count, layer, "adjoint_moment", t);
+}
+
+static void gram_tensor(recorder *r, int64_t index, char *name)
+{
+    const int64_t layer = r->layers[index];
+    ssm__accumulator_transpose(&r->sums, layer);
+    snprintf(name, NAME_MAX_BYTES, "layers.%lld.gram", (long long)layer);
+    const int64_t entries = r->sums.rows.n_gram;
+    r->grams[index] =
+        (ssm_tensor){.name = name,
+                     .dtype = SSM_DTYPE_F64,
+                     .n_dims = 2,
+                     .dims = {r->config->d_inner, entries},
+                     .data = r->sums.layers[layer].gram,
+                     .bytes = (size_t)(r->config->d_inner * entries) * sizeof(double)};
+}
+
+static ssm_status put_window(recorder *r, int64_t window, const int32_t *ids, ssm_error *err)
+{
+    const int64_t T = r->options->window;
+    int64_t count = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        layer_tensors(r, i, &count);
+    }
+    add_tensor(r, &count, -1, "nll",
+               (ssm_tensor){.dtype = SSM_DTYPE_F32, .n_dims = 1, .dims = {T - 1}, .data = r->nll});
+    add_tensor(r, &count, -1, "ids",
+               (ssm_tensor){.dtype = SSM_DTYPE_I32, .n_dims = 1, .dims = {T}, .data = ids});
+    const bool gram = !r->options->no_gram;
+    for (int64_t i = 0; gram && i < r->n_layers; i++) {
+        gram_tensor(r, i, r->names[count + i]);
+    }
+    return ssm__recording_put_window(r->writer, window, r->tensors, count, gram ? r->grams : NULL,
+                                     gram ? r->n_layers : 0, err);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------
+ */
+
+static ssm_status prepare(recorder *r, ssm_error *err)
+{
+    const ssm_config *c = r->config;
+    const size_t tensors = (size_t)(r->n_layers * (FIELDS + 1) + 2);
+    r->values =
+        malloc((size_t)(r->n_layers * c->d_inner * (3 * c->d_state + 2)) * sizeof *r->values);
+    r->nll = malloc((size_t)r->options->window * sizeof *r->nll);
+    r->tensors = malloc(tensors * sizeof *r->tensors);
+    r->grams = malloc((size_t)r->n_layers * sizeof *r->grams);
+    r->names = malloc(tensors * sizeof *r->names);
+    if (!r->values || !r->nll || !r->tensors || !r->grams || !r->names) {
+        return ssm__fail_memory(err, "a window's tensors", tensors * sizeof *r->tensors);
+    }
+    const int64_t chunk = r->options->chunk;
+    const ssm_session_options session = {.pool = r->options->pool};
+    SSM__TRY(ssm_session_create(r->model, &session, &r->session, err));
+    const ssm__accumulator_options sums = {.window = r->options->window,
+                                           .gram = !r->options->no_gram,
+                                           .whole_blocks = chunk <= 0 || chunk % SSM__TILE == 0 ||
+                                                           chunk >= r->options->window,
+                                           .recorded = r->recorded,
+                                           .pool = r->options->pool};
+    SSM__TRY(ssm__accumulator_create(r->model, &sums, &r->sums, err));
+    r->has_sums = true;
+    ssm__session_set_sink(r->session, &r->sums.sink);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status record_windows(recorder *r, ssm_error *err)
+{
+    const ssm_progress *progress = r->options->progress;
+    const int64_t per_domain = r->options->calibration_windows + r->options->evaluation_windows;
+    for (int64_t i = 0; i < r->n_windows; i++) {
+        if (!ssm__recording_has(r->writer, i)) {
+            const ssm_domain *domain = &r->corpus->domains[i / per_domain];
+            const int32_t *ids = domain->ids.data + r->windows[i].token_offset;
+            SSM__TRY(run_window(r, ids, err));
+            SSM__TRY(put_window(r, i, ids, err));
+        }
+        if (progress &&
+            !progress->report(progress->context, "recording", i + 1, r->n_windows, "windows")) {
+            return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
+                             "stopped after %lld of %lld windows; --resume goes on from here",
+                             (long long)i + 1, (long long)r->n_windows);
+        }
+    }
+    return ssm__recording_finish(r->writer, err);
+}
+
+static ssm_status record_all(recorder *r, const char *directory, ssm_error *err)
+{
+    SSM__TRY(check_options(r, err));
+    SSM__TRY(plan_layers(r, err));
+    SSM__TRY(plan_windows(r, err));
+    SSM__TRY(create_recording(r, directory, err));
+    SSM__TRY(prepare(r, err));
+    SSM__TRY(put_model(r, err));
+    return record_windows(r, err);
+}
+
+ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus, const char *directory,
+                      const ssm_record_options *options, ssm_error *err)
+{
+    recorder r = {
+        .model = model, .config = ssm_model_config(model), .corpus = corpus, .options = options};
+    const ssm_status status = record_all(&r, directory, err);
+    if (r.has_sums) {
+        ssm__accumulator_free(&r.sums);
+    }
+    ssm_session_free(r.session);
+    ssm__recording_writer_free(r.writer);
+    free(r.windows);
+    free(r.layers);
+    free(r.recorded);
+    free(r.values);
+    free(r.nll);
+    free(r.tensors);
+    free(r.grams);
+    free(r.names);
+    return status;
+}
