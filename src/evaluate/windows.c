@@ -1,0 +1,130 @@
+/* evaluate/windows.c: negative log-likelihood of consecutive windows, each from the zero state. */
+#include <ssmscope/evaluate.h>
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* Windows of a domain that `options` asks for; error when there are not that many. */
+static ssm_status window_count(const ssm_domain *domain, const ssm_score_options *o, int64_t *out,
+                               ssm_error *err)
+{
+    const int64_t whole = domain->ids.count / o->window - o->offset;
+    const int64_t wanted = o->windows > 0 ? o->windows : whole;
+    if (wanted < 1 || wanted > whole) {
+        return ssm__fail(
+            err, SSM_STATUS_USAGE, SSM__NOWHERE,
+            "domain %s has %lld tokens: %lld windows of %lld after the first %lld, %lld "
+            "are wanted; give more text, fewer windows or a shorter --window",
+            domain->name, (long long)domain->ids.count, (long long)(whole > 0 ? whole : 0),
+            (long long)o->window, (long long)o->offset,
+            (long long)(o->windows > 0 ? o->windows : 1));
+    }
+    *out = wanted;
+    return SSM_STATUS_OK;
+}
+
+static ssm_status check_options(const ssm_score_options *o, ssm_error *err)
+{
+    if (o->window < 2) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "a window of %lld tokens scores nothing; it needs at least 2",
+                         (long long)o->window);
+    }
+    if (o->offset < 0 || o->windows < 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "offset %lld and windows %lld must not be negative", (long long)o->offset,
+                         (long long)o->windows);
+    }
+    if (o->continuation != -1 && (o->continuation < 1 || o->continuation >= o->window)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "continuation:%lld does not lie inside a window of %lld tokens (1 … %lld)",
+                         (long long)o->continuation, (long long)o->window,
+                         (long long)o->window - 1);
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Scores one window; token t is scored from position t−1. */
+static ssm_status score(ssm_session *session, const int32_t *ids, const ssm_score_options *o,
+                        float *nll, ssm_window_score *out, ssm_error *err)
+{
+    ssm_session_reset(session);
+    SSM__TRY(ssm_session_nll(session, ids, o->window, nll, err));
+    const int64_t first = o->continuation == -1 ? 1 : o->continuation;
+    out->nll = 0.0;
+    out->tokens = o->window - first;
+    for (int64_t t = first; t < o->window; t++) {
+        out->nll += (double)nll[t - 1];
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status score_all(ssm_session *session, const ssm_corpus *corpus,
+                            const ssm_score_options *o, ssm_window_score *scores, int64_t count,
+                            float *nll, ssm_error *err)
+{
+    int64_t done = 0;
+    for (int64_t d = 0; d < corpus->n_domains; d++) {
+        int64_t windows = 0;
+        SSM__TRY(window_count(&corpus->domains[d], o, &windows, err));
+        for (int64_t w = 0; w < windows; w++, done++) {
+            const int32_t *ids = corpus->domains[d].ids.data + (o->offset + w) * o->window;
+            scores[done].domain = d;
+            SSM__TRY(score(session, ids, o, nll, &scores[done], err));
+            if (o->progress &&
+                !o->progress->report(o->progress->context, "scoring", done + 1, count, "windows")) {
+                return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
+                                 "stopped after %lld of %lld windows", (long long)done + 1,
+                                 (long long)count);
+            }
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *corpus, const ssm_mask *mask,
+                             const ssm_score_options *options, ssm_window_score **scores,
+                             int64_t *count, ssm_error *err)
+{
+    *scores = NULL;
+    *count = 0;
+    SSM__TRY(check_options(options, err));
+    int64_t total = 0;
+    for (int64_t d = 0; d < corpus->n_domains; d++) {
+        int64_t windows = 0;
+        SSM__TRY(window_count(&corpus->domains[d], options, &windows, err));
+        total += windows;
+    }
+    ssm_window_score *result = calloc((size_t)total + 1, sizeof *result);
+    float *nll = malloc((size_t)options->window * sizeof *nll);
+    ssm_session *session = NULL;
+    const ssm_session_options session_options = {.pool = options->pool};
+    ssm_status status = SSM_STATUS_OK;
+    if (!result || !nll) {
+        status = ssm__fail_memory(err, "window scores", (size_t)total * sizeof *result);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_session_create(model, &session_options, &session, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_session_set_mask(session, mask, -1, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = score_all(session, corpus, options, result, total, nll, err);
+    }
+    ssm_session_free(session);
+    free(nll);
+    if (status != SSM_STATUS_OK) {
+        free(result);
+        return status;
+    }
+    *scores = result;
+    *count = total;
+    return SSM_STATUS_OK;
+}
+
+void ssm_scores_free(ssm_window_score *scores)
+{
+    free(scores);
+}
