@@ -51,15 +51,12 @@ static ssm_status check_family(const ssm_checkpoint *checkpoint, int64_t layers,
                          "config.json says model_type = \"mamba\", but the tensors are those of "
                          "Mamba-2 (mixer.dt_bias, no mixer.x_proj.weight)");
     }
-    if (layers == 0 && checkpoint->n_entries == 0) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
-                         "the weights' file holds no tensors");
-    }
-    if (layers == 0) {
+    if (layers < 1) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
                          "none of the %" PRId64 " tensors is named like a layer of a mamba model "
-                         "(backbone.layers.0.mixer.A_log, …); the first is %s",
-                         checkpoint->n_entries, checkpoint->entries[0].tensor->name);
+                         "(backbone.layers.0.mixer.A_log, …)%s%s",
+                         checkpoint->n_entries, checkpoint->n_entries > 0 ? "; the first is " : "",
+                         checkpoint->n_entries > 0 ? checkpoint->entries[0].tensor->name : "");
     }
     return SSM_STATUS_OK;
 }
@@ -87,7 +84,7 @@ static ssm_status fill_slot(ssm_checkpoint *checkpoint, ssm__entry *entry, ssm__
 static ssm_status fill_slots(ssm_checkpoint *checkpoint, ssm_error *err)
 {
     int64_t layers = checkpoint->config.n_layers;
-    checkpoint->weights.layers = calloc((size_t)layers, sizeof *checkpoint->weights.layers);
+    checkpoint->weights.layers = calloc((size_t)layers + 1, sizeof *checkpoint->weights.layers);
     if (checkpoint->weights.layers == NULL) {
         return ssm__fail_memory(err, "the table of weights",
                                 (size_t)layers * sizeof *checkpoint->weights.layers);

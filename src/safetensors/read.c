@@ -183,7 +183,7 @@ static ssm_status read_entries(ssm_safetensors *file, ssm_error *err)
 {
     size_t size = json_object_size(file->header);
     file->tensors = calloc(size + 1, sizeof *file->tensors);
-    file->by_name = calloc(size + 1, sizeof *file->by_name);
+    file->by_name = calloc(size + 1, sizeof(ssm_tensor *));
     if (file->tensors == NULL || file->by_name == NULL) {
         return ssm__fail_memory(err, "the list of tensors", (size + 1) * sizeof *file->tensors);
     }
@@ -272,7 +272,7 @@ static ssm_status place_tensors(ssm_safetensors *file, const unsigned char *data
         file->tensors[i].data = data + buffer + file->tensors[i].file_offset;
         file->tensors[i].file_offset += (int64_t)buffer;
     }
-    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
+    qsort(file->by_name, (size_t)file->count, sizeof(ssm_tensor *), compare_names);
     return SSM_STATUS_OK;
 }
 
@@ -309,7 +309,7 @@ ssm_status ssm__safetensors_parse(const char *path, const unsigned char *data, s
                                   bool lenient, ssm_safetensors **out, ssm_error *err)
 {
     *out = NULL;
-    ssm_safetensors *file;
+    ssm_safetensors *file = NULL;
     SSM__TRY(create(path, &file, err));
     ssm_status status = parse_into(file, data, size, lenient, err);
     if (status != SSM_STATUS_OK) {
@@ -324,7 +324,7 @@ ssm_status ssm_safetensors_open(const char *path, bool lenient, ssm_safetensors 
                                 ssm_error *err)
 {
     *out = NULL;
-    ssm_safetensors *file;
+    ssm_safetensors *file = NULL;
     SSM__TRY(create(path, &file, err));
     ssm_status status = ssm__map_open(path, &file->map, err);
     if (status == SSM_STATUS_OK) {

@@ -102,7 +102,7 @@ static ssm_status fill_header(json_t *header, const char *path, const ssm_tensor
 {
     size_t end = 0;
     for (int64_t i = 0; i < count; i++) {
-        size_t bytes;
+        size_t bytes = 0;
         SSM__TRY(check_tensor(header, path, &tensors[i], &bytes, err));
         size_t begin = end;
         if (!ssm__add_size(begin, bytes, &end) || end > INT64_MAX) {

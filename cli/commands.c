@@ -1,0 +1,9 @@
+#include "commands.h"
+
+#include "manual.h"
+
+const cli_command *const cli_commands[] = {
+    &cli_command_info,       &cli_command_tokenize, &cli_command_metrics,
+    &cli_command_select,     &cli_command_init,     &cli_command_doctor,
+    &cli_command_completion, &cli_command_help,     NULL,
+};

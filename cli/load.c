@@ -1,0 +1,136 @@
+#include "load.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "messages.h"
+
+void cli_tokenizer_path(const char *model, char out[PATH_MAX])
+{
+    static const char name[] = "tokenizer.json";
+    struct stat info;
+    size_t room = PATH_MAX - sizeof name - 1;
+    if (stat(model, &info) == 0 && S_ISDIR(info.st_mode)) {
+        snprintf(out, PATH_MAX, "%.*s/%s", (int)room, model, name);
+        return;
+    }
+    const char *slash = strrchr(model, '/');
+    int length = slash == NULL ? 0 : (int)(slash - model + 1);
+    snprintf(out, PATH_MAX, "%.*s%s", length < (int)room ? length : (int)room, model, name);
+}
+
+static ssm_status missing_tokenizer(const char *path, const ssm_config *config, ssm_error *err)
+{
+    /* The vocabulary of the published Mamba models, padded to a multiple of 8 or 16. */
+    bool neox = config->vocab_size >= 50277 && config->vocab_size <= 50304;
+    return cli_fail(err, SSM_STATUS_FILE, path,
+                    "this file is wanted for text and is not there%s; a model without tokenizer "
+                    "can be run with --ids",
+                    neox ? " (by its size the vocabulary is that of EleutherAI/gpt-neox-20b: take "
+                           "its tokenizer.json)"
+                         : "");
+}
+
+/* Where a tokenizer is not needed, one that cannot be read is as good as none, but not silently. */
+static ssm_status open_tokenizer(cli_context *context, cli_source *source, bool required,
+                                 ssm_error *err)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    cli_tokenizer_path(source->where.path, path);
+    if (stat(path, &info) != 0) {
+        return required ? missing_tokenizer(path, source->config, err) : SSM_STATUS_OK;
+    }
+    ssm_status status = ssm_tokenizer_open(path, &source->tokenizer, err);
+    if (status == SSM_STATUS_FILE && !required) {
+        cli_note(context, "%s: not used: %s", path, err->message);
+        ssm_error_clear(err);
+        return SSM_STATUS_OK;
+    }
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    int64_t ids = ssm_tokenizer_vocab_size(source->tokenizer);
+    if (required && ids > source->config->vocab_size) {
+        return cli_fail(err, SSM_STATUS_FILE, path,
+                        "the tokenizer has %lld ids, but the embedding of the model has %lld rows: "
+                        "it is not this model's tokenizer",
+                        (long long)ids, (long long)source->config->vocab_size);
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status cli_source_open(cli_context *context, const char *argument, unsigned wants,
+                           cli_source *out, ssm_error *err)
+{
+    *out = (cli_source){.argument = argument};
+    ssm_status status = cli_resolve_model(argument, &out->where, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_checkpoint_open(out->where.path, NULL, &out->owned, err);
+    }
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    out->checkpoint = out->owned;
+    out->config = ssm_checkpoint_config(out->owned);
+    if ((wants & (CLI_WANT_TOKENIZER | CLI_TRY_TOKENIZER)) != 0) {
+        status = open_tokenizer(context, out, (wants & CLI_WANT_TOKENIZER) != 0, err);
+    }
+    if (status == SSM_STATUS_OK && (wants & CLI_WANT_DIGEST) != 0) {
+        status = ssm_checkpoint_digest(out->checkpoint, out->digest, err);
+    }
+    return status;
+}
+
+void cli_source_close(cli_source *source)
+{
+    ssm_checkpoint_close(source->owned);
+    ssm_tokenizer_free(source->tokenizer);
+    *source = (cli_source){0};
+}
+
+int64_t cli_valid_ids(const cli_source *source)
+{
+    int64_t rows = source->config->vocab_size;
+    int64_t known = source->tokenizer == NULL ? rows : ssm_tokenizer_vocab_size(source->tokenizer);
+    return known < rows ? known : rows;
+}
+
+void cli_json_source(cli_json *json, const cli_source *source)
+{
+    json_t *model = cli_json_object(json, json->root, "model");
+    cli_json_text(json, model, "path", source->where.path);
+    cli_json_text(json, model, "digest", source->digest[0] == '\0' ? NULL : source->digest);
+    if (source->where.name[0] != '\0') {
+        cli_json_text(json, model, "name", source->where.name);
+    }
+    if (source->where.commit[0] != '\0') {
+        cli_json_text(json, model, "commit", source->where.commit);
+    }
+}
+
+void cli_json_corpus(cli_json *json, const ssm_corpus *corpus)
+{
+    json_t *texts = cli_json_array(json, json->root, "text");
+    for (int64_t i = 0; i < corpus->n_files; i++) {
+        json_t *text = json_object();
+        cli_json_text(json, text, "domain", corpus->files[i].domain);
+        cli_json_text(json, text, "path", corpus->files[i].path);
+        cli_json_text(json, text, "digest", corpus->files[i].digest);
+        cli_json_integer(json, text, "tokens", corpus->files[i].tokens);
+        cli_json_push(json, texts, text);
+    }
+}
+
+ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const cli_texts *texts,
+                           int64_t invalid_utf8, ssm_corpus *out, ssm_error *err)
+{
+    ssm_status status = ssm_corpus_open(source->tokenizer, texts->values, texts->count,
+                                        (ssm_invalid_utf8)invalid_utf8, out, err);
+    if (status == SSM_STATUS_OK && out->replaced > 0) {
+        cli_note(context, "%lld invalid UTF-8 sequences were replaced by U+FFFD",
+                 (long long)out->replaced);
+    }
+    return status;
+}

@@ -1,0 +1,71 @@
+/* cli/load.h: models, tokenizers and texts that commands work on, and how results name them. */
+#ifndef SSM_CLI_LOAD_H
+#define SSM_CLI_LOAD_H
+
+#include <ssmscope/model.h>
+#include <ssmscope/tokenizer.h>
+
+#include "context.h"
+#include "model_argument.h"
+#include "output.h"
+
+/* What a command needs beside the checkpoint. */
+enum {
+    CLI_WANT_MODEL = 1,     /* weights checked, ready for sessions */
+    CLI_WANT_DIGEST = 2,    /* reads every weight once */
+    CLI_WANT_TOKENIZER = 4, /* an error when there is none */
+    CLI_TRY_TOKENIZER = 8   /* NULL when there is none */
+};
+
+typedef struct cli_source {
+    const char *argument; /* MODEL as it was given */
+    cli_model_path where;
+    const ssm_checkpoint *checkpoint; /* owned here, or by the model */
+    ssm_model *model;                 /* NULL unless wanted */
+    const ssm_config *config;
+    char digest[64];
+    ssm_tokenizer *tokenizer;
+    ssm_checkpoint *owned;
+} cli_source;
+
+/* Opens MODEL. Owner: the caller, cli_source_close, also after an error. */
+ssm_status cli_source_open(cli_context *context, const char *argument, unsigned wants,
+                           cli_source *out, ssm_error *err);
+void cli_source_close(cli_source *source);
+
+/* Path of the tokenizer.json that belongs to a model file or directory. */
+void cli_tokenizer_path(const char *model, char out[PATH_MAX]);
+
+/* Ids below this can be sampled: rows of the embedding that the tokenizer knows. */
+int64_t cli_valid_ids(const cli_source *source);
+
+/* `model` {path, digest}, name for one given by name, commit for one from the Hugging Face cache.
+ */
+void cli_json_source(cli_json *json, const cli_source *source);
+/* `text` [{domain, path, digest, tokens}]. */
+void cli_json_corpus(cli_json *json, const ssm_corpus *corpus);
+
+/* Texts of the command line, tokenized; says how many bad sequences were replaced. */
+ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const cli_texts *texts,
+                           int64_t invalid_utf8, ssm_corpus *out, ssm_error *err);
+
+/* Table entries that several commands share; `type` is the struct of their arguments. */
+#define CLI_MODEL_ENTRY(type)                                                                      \
+    {                                                                                              \
+        .name = "MODEL", .into = offsetof(type, model), .flags = CLI_REQUIRED,                     \
+        .help = "Directory, file, name in the Hugging Face cache, or tiny."                        \
+    }
+#define CLI_TEXT_ENTRY(type)                                                                       \
+    {                                                                                              \
+        .name = "TEXT", .into = offsetof(type, texts), .flags = CLI_REQUIRED | CLI_REPEATED,       \
+        .help = "Text files, as PATH or DOMAIN=PATH."                                              \
+    }
+#define CLI_INVALID_UTF8_ENTRY(type)                                                               \
+    {                                                                                              \
+        .name = "invalid-utf8", .kind = CLI_CHOICE, .into = offsetof(type, invalid_utf8),          \
+        .choices = "error|replace", .fallback = "error",                                           \
+        .help = "What to do with text that is not UTF-8: error stops at its byte, replace puts "   \
+                "U+FFFD there."                                                                    \
+    }
+
+#endif

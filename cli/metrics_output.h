@@ -1,0 +1,15 @@
+/* cli/metrics_output.h: what `metrics` prints, for people and for programs. */
+#ifndef SSM_CLI_METRICS_OUTPUT_H
+#define SSM_CLI_METRICS_OUTPUT_H
+
+#include <ssmscope/metrics.h>
+
+#include "output.h"
+
+ssm_status cli_metrics_print(const char *path, const ssm_recording *recording,
+                             const ssm_metrics *metrics, ssm_error *err);
+ssm_status cli_metrics_json(const cli_context *context, const char *path,
+                            const ssm_recording *recording, const ssm_metrics *metrics,
+                            ssm_error *err);
+
+#endif

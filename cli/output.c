@@ -1,0 +1,288 @@
+#include "output.h"
+
+#include <langinfo.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "messages.h"
+
+/* ---- tables ------------------------------------------------------------------------------------
+ */
+
+cli_table cli_table_create(const char *const *headings, const char *alignment)
+{
+    return (cli_table){.headings = headings, .alignment = alignment};
+}
+
+static void add_cell(cli_table *table, char *cell)
+{
+    if (cell == NULL || table->failed) {
+        table->failed = true;
+        free(cell);
+        return;
+    }
+    if (table->n_cells == table->capacity) {
+        size_t capacity = table->capacity == 0 ? 64 : table->capacity * 2;
+        char **cells = realloc(table->cells, capacity * sizeof *cells);
+        if (cells == NULL) {
+            table->failed = true;
+            free(cell);
+            return;
+        }
+        table->cells = cells;
+        table->capacity = capacity;
+    }
+    table->cells[table->n_cells++] = cell;
+}
+
+void cli_table_cell(cli_table *table, const char *format, ...)
+{
+    char *cell = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&cell, format, arguments) < 0) {
+        cell = NULL;
+    }
+    va_end(arguments);
+    add_cell(table, cell);
+}
+
+void cli_table_number(cli_table *table, double value, int digits)
+{
+    if (isnan(value)) {
+        cli_table_cell(table, "-");
+    } else {
+        cli_table_cell(table, "%.*g", digits, value);
+    }
+}
+
+/* Characters of UTF-8 text: bytes that do not continue one. */
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text != '\0'; text++) {
+        width += ((unsigned char)*text & 0xC0U) != 0x80U;
+    }
+    return width;
+}
+
+static void print_cell(FILE *out, const char *text, size_t width, char alignment, bool last)
+{
+    size_t used = width_of(text);
+    size_t pad = width > used ? width - used : 0;
+    if (alignment == 'r') {
+        fprintf(out, "%*s%s", (int)pad, "", text);
+    } else {
+        fprintf(out, "%s%*s", text, last ? 0 : (int)pad, "");
+    }
+    fputs(last ? "\n" : "  ", out);
+}
+
+static void print_rows(const cli_table *table, FILE *out, const size_t *widths, size_t columns)
+{
+    if (table->headings != NULL) {
+        for (size_t c = 0; c < columns; c++) {
+            print_cell(out, table->headings[c], widths[c], table->alignment[c], c + 1 == columns);
+        }
+    }
+    for (size_t i = 0; i < table->n_cells; i++) {
+        size_t c = i % columns;
+        print_cell(out, table->cells[i], widths[c], table->alignment[c], c + 1 == columns);
+    }
+}
+
+ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err)
+{
+    size_t columns = strlen(table->alignment);
+    size_t *widths = calloc(columns, sizeof *widths);
+    bool failed = table->failed || widths == NULL;
+    if (!failed) {
+        for (size_t c = 0; table->headings != NULL && c < columns; c++) {
+            widths[c] = width_of(table->headings[c]);
+        }
+        for (size_t i = 0; i < table->n_cells; i++) {
+            size_t width = width_of(table->cells[i]);
+            widths[i % columns] = width > widths[i % columns] ? width : widths[i % columns];
+        }
+        print_rows(table, out, widths, columns);
+    }
+    for (size_t i = 0; i < table->n_cells; i++) {
+        free(table->cells[i]);
+    }
+    free(table->cells);
+    free(widths);
+    *table = (cli_table){0};
+    return failed ? cli_no_memory(err) : SSM_STATUS_OK;
+}
+
+void cli_format_bytes(double bytes, char out[32])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    while (bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units) {
+        bytes /= 1000;
+        unit++;
+    }
+    if (unit == 0) {
+        snprintf(out, 32, "%.0f B", bytes);
+    } else {
+        snprintf(out, 32, "%.*f %s", bytes < 9.995 ? 2 : bytes < 99.95 ? 1 : 0, bytes, units[unit]);
+    }
+}
+
+void cli_format_count(int64_t count, char out[32])
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%lld", (long long)count);
+    int sign = digits[0] == '-';
+    char *to = out;
+    for (int i = 0; i < length; i++) {
+        if (i > sign && (length - i) % 3 == 0) {
+            *to++ = ',';
+        }
+        *to++ = digits[i];
+    }
+    *to = '\0';
+}
+
+/* ---- pictures ----------------------------------------------------------------------------------
+ */
+
+bool cli_utf8(void)
+{
+    return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+}
+
+void cli_bar(FILE *out, double value, double top, int width, bool utf8)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    if (!(value > 0) || !(top > 0)) {
+        return;
+    }
+    double share = value < top ? value / top : 1.0;
+    int units = (int)lround(share * width * (utf8 ? 8 : 1));
+    int whole = utf8 ? units / 8 : units;
+    for (int i = 0; i < whole; i++) {
+        fputs(utf8 ? "█" : "#", out);
+    }
+    if (utf8) {
+        fputs(eighths[units % 8], out);
+    }
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------
+ */
+
+cli_json cli_json_create(const cli_context *context, const char *name)
+{
+    cli_json json = {.root = json_object()};
+    char schema[64];
+    snprintf(schema, sizeof schema, "ssmscope.%s/1", name);
+    json.failed = json.root == NULL;
+    cli_json_text(&json, json.root, "schema", schema);
+    cli_json_text(&json, json.root, "program_version", ssm_version());
+    cli_json_text(&json, json.root, "command", context->canonical);
+    return json;
+}
+
+void cli_json_put(cli_json *json, json_t *object, const char *key, json_t *value)
+{
+    if (value == NULL || json_object_set_new(object, key, value) != 0) {
+        json->failed = true;
+    }
+}
+
+void cli_json_push(cli_json *json, json_t *array, json_t *value)
+{
+    if (value == NULL || json_array_append_new(array, value) != 0) {
+        json->failed = true;
+    }
+}
+
+json_t *cli_json_object(cli_json *json, json_t *object, const char *key)
+{
+    json_t *value = json_object();
+    cli_json_put(json, object, key, value);
+    return json->failed ? NULL : value;
+}
+
+json_t *cli_json_array(cli_json *json, json_t *object, const char *key)
+{
+    json_t *value = json_array();
+    cli_json_put(json, object, key, value);
+    return json->failed ? NULL : value;
+}
+
+json_t *cli_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+void cli_json_real(cli_json *json, json_t *object, const char *key, double value)
+{
+    cli_json_put(json, object, key, cli_json_number(value));
+}
+
+void cli_json_integer(cli_json *json, json_t *object, const char *key, int64_t value)
+{
+    cli_json_put(json, object, key, json_integer(value));
+}
+
+void cli_json_bool(cli_json *json, json_t *object, const char *key, bool value)
+{
+    cli_json_put(json, object, key, json_boolean(value));
+}
+
+/* Text that is not UTF-8 as a whole has every byte beyond ASCII replaced by U+FFFD. */
+static json_t *text_value(const char *value)
+{
+    json_t *direct = json_string(value);
+    if (direct != NULL) {
+        return direct;
+    }
+    size_t length = strlen(value);
+    char *clean = malloc(length * 3 + 1);
+    if (clean == NULL) {
+        return NULL;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < length; i++) {
+        if ((unsigned char)value[i] < 0x80) {
+            clean[used++] = value[i];
+        } else {
+            memcpy(clean + used, "\xEF\xBF\xBD", 3);
+            used += 3;
+        }
+    }
+    clean[used] = '\0';
+    json_t *replaced = json_string(clean);
+    free(clean);
+    return replaced;
+}
+
+void cli_json_text(cli_json *json, json_t *object, const char *key, const char *value)
+{
+    cli_json_put(json, object, key, value == NULL ? json_null() : text_value(value));
+}
+
+void cli_json_free(cli_json *json)
+{
+    json_decref(json->root);
+    *json = (cli_json){0};
+}
+
+ssm_status cli_json_print(cli_json *json, ssm_error *err)
+{
+    char *text =
+        json->failed ? NULL : json_dumps(json->root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    cli_json_free(json);
+    if (text == NULL) {
+        return cli_no_memory(err);
+    }
+    bool good = puts(text) >= 0;
+    free(text);
+    return good ? SSM_STATUS_OK
+                : cli_fail(err, SSM_STATUS_FAILED, NULL, "cannot write standard output");
+}

@@ -1,0 +1,20 @@
+/* cli/plan.h: how many bytes work will take, before it begins. */
+#ifndef SSM_CLI_PLAN_H
+#define SSM_CLI_PLAN_H
+
+#include <ssmscope/checkpoint.h>
+
+/* Recurrent state of one stream of text: per layer d_inner·d_state and d_inner·(d_conv − 1)
+ * float32. */
+int64_t cli_plan_state_bytes(const ssm_config *config);
+
+typedef struct cli_plan_recording {
+    int64_t window_bytes;      /* a window's file without its Grams */
+    int64_t window_gram_bytes; /* the Grams of a window, or of a domain's sum */
+} cli_plan_recording;
+
+/* The recording of windows of `window` tokens over `n_layers` layers (design of the recording:
+ * docs/formats.md). Tensor data only; headers add a few kB a file. */
+cli_plan_recording cli_plan_record(const ssm_config *config, int64_t n_layers, int64_t window);
+
+#endif

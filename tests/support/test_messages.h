@@ -1,0 +1,21 @@
+/* test_messages.h: every broken rule has its own message. */
+#ifndef TEST_MESSAGES_H
+#define TEST_MESSAGES_H
+
+#include <ssmscope/base.h>
+
+enum { MESSAGES_MAX = 160 };
+
+/* The messages seen so far. Start from {0}. */
+typedef struct message_list {
+    const char *rules[MESSAGES_MAX];
+    char messages[MESSAGES_MAX][SSM_ERROR_MESSAGE_MAX];
+    int count;
+} message_list;
+
+/* Fails the test unless status is `expected`, err says so too, its message contains `part`, it
+ * names a file, and no rule before had the same message. rule must stay valid. */
+void message_expect(message_list *list, const char *rule, ssm_status status, ssm_status expected,
+                    const ssm_error *err, const char *part);
+
+#endif
