@@ -94,14 +94,21 @@ void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count)
     }
 }
 
-/* Logits of rows [first, first + tokens) of the stream, tokens ≤ 64 → session->logits. */
-static void head(ssm_session *session, int64_t first, int64_t tokens)
+/* norm_f of rows [first, first + tokens) of the stream, tokens ≤ 64 → session->normed. */
+static void final_norm(ssm_session *session, int64_t first, int64_t tokens)
 {
     const ssm_model *model = session->model;
     const int64_t D = model->config->d_model;
     norm(session, session->stream + first * D, model->norm_f, tokens);
     ssm__session_tap(session, SSM_TAP_LN_FINAL, -1, session->position + first, tokens, D,
                      dense(session->normed, D));
+}
+
+/* Logits of rows [first, first + tokens) of the stream, tokens ≤ 64 → session->logits. */
+static void head(ssm_session *session, int64_t first, int64_t tokens)
+{
+    const ssm_model *model = session->model;
+    final_norm(session, first, tokens);
     tile_run run = {
         .model = model, .in = session->normed, .out = session->logits, .tokens = tokens};
     ssm__pool_run(session->pool, head_task, &run, ceil_div(model->lm_head.rows, HEAD_ROWS));
@@ -135,6 +142,11 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
         }
         const bool last = want == SSM_LOGITS_LAST && done + chunk == count;
         const int64_t first = want == SSM_LOGITS_ALL ? 0 : last ? chunk - 1 : chunk;
+        /* The tap fires for every token, also where no logits are wanted. */
+        const int64_t only_norm = ssm__session_wants(session, SSM_TAP_LN_FINAL) ? first : 0;
+        for (int64_t t = 0; t < only_norm; t += SSM__TILE) {
+            final_norm(session, t, smaller(SSM__TILE, only_norm - t));
+        }
         for (int64_t t = first; t < chunk; t += SSM__TILE) {
             const int64_t tokens = smaller(SSM__TILE, chunk - t);
             head(session, t, tokens);
