@@ -13,7 +13,7 @@
 
 #include "reference/reference.h"
 #include "test_numbers.h"
-#include "test_paths.h"
+#include "test_session.h"
 
 enum { FEATURES = 40, D_MODEL = 64, CLASSES = 10, EXPECTED_CLASS = 9 };
 
@@ -139,6 +139,117 @@ static void reference_mixer(const kws *model, const double *x, int64_t tokens, d
         SSM_STATUS_OK);
 }
 
+/* ---- the fast path --------------------------------------------------------------------------- */
+
+/* A language model of one layer is made around the mixer: token t is id t, whose embedding is x_t.
+ * Its RMSNorm does nothing: with eps = 2⁴⁰ and weights of 2²⁰, x / sqrt(mean x² + eps) · w is x. */
+static void write_config(const char *directory, const kws *model, int64_t tokens)
+{
+    const ssm_config *c = &model->config;
+    char path[TEST_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"model_type\": \"mamba\", \"vocab_size\": %d, \"hidden_size\": %d,"
+            " \"num_hidden_layers\": 1, \"intermediate_size\": %d, \"state_size\": %d,"
+            " \"conv_kernel\": %d, \"time_step_rank\": %d, \"use_bias\": false,"
+            " \"use_conv_bias\": true, \"tie_word_embeddings\": true,"
+            " \"layer_norm_epsilon\": 1099511627776.0}\n",
+            (int)tokens, D_MODEL, (int)c->d_inner, (int)c->d_state, (int)c->d_conv,
+            (int)c->dt_rank);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void write_weights(const char *directory, const kws *model, const float *x, int64_t tokens)
+{
+    float norm[D_MODEL];
+    for (int k = 0; k < D_MODEL; k++) {
+        norm[k] = 1048576.0F;
+    }
+    const ssm_tensor vector = {.name = "backbone.norm_f.weight",
+                               .dtype = SSM_DTYPE_F32,
+                               .n_dims = 1,
+                               .dims = {D_MODEL},
+                               .data = norm,
+                               .bytes = sizeof norm};
+    const struct {
+        const char *name;
+        ssm_tensor tensor;
+    } mixer[] = {
+        {"in_proj.weight", model->mixer.in_proj},
+        {"conv1d.weight", model->mixer.conv1d},
+        {"conv1d.bias", model->mixer.conv1d_bias},
+        {"x_proj.weight", model->mixer.x_proj},
+        {"dt_proj.weight", model->mixer.dt_proj},
+        {"dt_proj.bias", model->mixer.dt_proj_bias},
+        {"A_log", model->mixer.A_log},
+        {"D", model->mixer.D},
+        {"out_proj.weight", model->mixer.out_proj},
+    };
+    enum { MIXER = sizeof mixer / sizeof *mixer };
+    ssm_tensor tensors[MIXER + 3];
+    char names[MIXER][64];
+    for (int i = 0; i < MIXER; i++) {
+        snprintf(names[i], sizeof names[i], "backbone.layers.0.mixer.%s", mixer[i].name);
+        tensors[i] = mixer[i].tensor;
+        tensors[i].name = names[i];
+        if (strcmp(mixer[i].name, "conv1d.weight") == 0) { /* [E, K] here, [E, 1, K] there */
+            tensors[i].n_dims = 3;
+            tensors[i].dims[2] = tensors[i].dims[1];
+            tensors[i].dims[1] = 1;
+        }
+    }
+    tensors[MIXER] = vector;
+    tensors[MIXER + 1] = vector;
+    tensors[MIXER + 1].name = "backbone.layers.0.norm.weight";
+    tensors[MIXER + 2] = (ssm_tensor){.name = "backbone.embeddings.weight",
+                                      .dtype = SSM_DTYPE_F32,
+                                      .n_dims = 2,
+                                      .dims = {tokens, D_MODEL},
+                                      .data = x,
+                                      .bytes = (size_t)(tokens * D_MODEL) * sizeof *x};
+    char path[TEST_PATH_MAX + 24];
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    assert_int_equal(ssm_safetensors_write(path, tensors, MIXER + 3, NULL, 0, NULL), SSM_STATUS_OK);
+}
+
+static void take_mixer_out(void *context, const ssm_tap *tap)
+{
+    ssm_tap_copy(tap, (float *)context + tap->position * D_MODEL);
+}
+
+static void fast_mixer(const kws *model, const double *x, int64_t tokens, double *out)
+{
+    float *narrow = test_floats(tokens * D_MODEL), *fast = test_floats(tokens * D_MODEL);
+    int32_t *ids = calloc((size_t)tokens, sizeof *ids);
+    assert_non_null(ids);
+    for (int64_t i = 0; i < tokens * D_MODEL; i++) {
+        narrow[i] = (float)x[i];
+        ids[i / D_MODEL] = (int32_t)(i / D_MODEL);
+    }
+    char directory[TEST_PATH_MAX];
+    test_make_directory(directory);
+    write_config(directory, model, tokens);
+    write_weights(directory, model, narrow, tokens);
+    ssm_model *engine = test_model_open(directory, SSM_ISA_AUTO);
+    test_remove_directory(directory);
+    ssm_session *session = test_session_create(engine, NULL, 0);
+    const ssm_observer observer = {
+        .context = fast, .points = 1U << SSM_TAP_MIXER_OUT, .read = take_mixer_out};
+    ssm_session_set_observer(session, &observer);
+    assert_int_equal(ssm_session_forward(session, ids, tokens, SSM_LOGITS_NONE, NULL, NULL, NULL),
+                     SSM_STATUS_OK);
+    for (int64_t i = 0; i < tokens * D_MODEL; i++) {
+        out[i] = (double)fast[i];
+    }
+    ssm_session_free(session);
+    ssm_model_free(engine);
+    free(ids);
+    free(fast);
+    free(narrow);
+}
+
 static void test_class_of_the_sample(void **state)
 {
     (void)state;
@@ -149,6 +260,14 @@ static void test_class_of_the_sample(void **state)
     double scores[CLASSES], *out = test_doubles(model.tokens * D_MODEL);
     run_kws(&model, reference_mixer, scores, out);
     assert_int_equal(best_class(scores), EXPECTED_CLASS);
+
+    double fast_scores[CLASSES], *fast = test_doubles(model.tokens * D_MODEL);
+    run_kws(&model, fast_mixer, fast_scores, fast);
+    assert_int_equal(best_class(fast_scores), EXPECTED_CLASS);
+    /* One float32 mixer on inputs rounded to float32. */
+    test_assert_near("mixer", fast, out, model.tokens * D_MODEL, 2e-6);
+    test_assert_near("scores", fast_scores, scores, CLASSES, 2e-6);
+    free(fast);
     free(out);
     close_kws(&model);
 }
