@@ -145,6 +145,20 @@ static const char *shard_of_slot(const ssm_checkpoint *checkpoint, ssm__slot_pla
     return NULL;
 }
 
+/* A tensor of the slot that was passed over because the index does not name it. */
+static const ssm_tensor *find_superseded(const ssm_checkpoint *checkpoint, ssm__slot_place place)
+{
+    for (int64_t i = 0; i < checkpoint->n_entries; i++) {
+        ssm__slot_place here;
+        const ssm__entry *entry = &checkpoint->entries[i];
+        if (entry->superseded && ssm__slot_parse(entry->tensor->name, &here) &&
+            here.id == place.id && here.layer == place.layer) {
+            return entry->tensor;
+        }
+    }
+    return NULL;
+}
+
 static ssm_status fail_missing(const ssm_checkpoint *checkpoint, ssm__slot_place place,
                                int64_t others, ssm_error *err)
 {
@@ -161,6 +175,13 @@ static ssm_status fail_missing(const ssm_checkpoint *checkpoint, ssm__slot_place
                          "the tensor is missing%s: the index places it in the shard %s, which was "
                          "not read",
                          more, shard);
+    }
+    const ssm_tensor *superseded = find_superseded(checkpoint, place);
+    if (superseded != NULL) {
+        return ssm__fail(
+            err, SSM_STATUS_FILE, where,
+            "the tensor is missing%s: the index does not name it, although %s holds it", more,
+            ssm__file_name(superseded->file));
     }
     const ssm_tensor *similar = find_similar(checkpoint, name);
     if (similar != NULL) {

@@ -23,12 +23,13 @@ void message_expect(message_list *list, const char *rule, ssm_status status, ssm
     if (err->file[0] == '\0') {
         fail_msg("%s: no file is named", rule);
     }
+    assert_true(list->count < MESSAGES_MAX);
+    char *full = list->messages[list->count];
+    snprintf(full, sizeof list->messages[0], "%s: %s", err->tensor, err->message);
     for (int i = 0; i < list->count; i++) {
-        if (strcmp(list->messages[i], err->message) == 0) {
+        if (strcmp(list->messages[i], full) == 0) {
             fail_msg("%s and %s have the same message: %s", rule, list->rules[i], err->message);
         }
     }
-    assert_true(list->count < MESSAGES_MAX);
-    list->rules[list->count] = rule;
-    strcpy(list->messages[list->count++], err->message);
+    list->rules[list->count++] = rule;
 }

@@ -9,7 +9,7 @@ enum { MESSAGES_MAX = 160 };
 /* The messages seen so far. Start from {0}. */
 typedef struct message_list {
     const char *rules[MESSAGES_MAX];
-    char messages[MESSAGES_MAX][SSM_ERROR_MESSAGE_MAX];
+    char messages[MESSAGES_MAX][SSM_ERROR_PLACE_MAX + SSM_ERROR_MESSAGE_MAX + 2];
     int count;
 } message_list;
 
