@@ -10,8 +10,11 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TASKS_MAX = 300 };
 
@@ -202,6 +205,34 @@ static void number_of_threads(void **state)
     assert_int_equal(ssm_pool_create(100000, &pool, NULL), SSM_STATUS_USAGE);
 }
 
+/* Without address space for its stack a thread cannot be started; those that were must end. */
+static void threads_that_cannot_start(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+    print_message("skipped: a sanitizer needs the address space itself\n");
+    skip();
+#else
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    FILE *sizes = fopen("/proc/self/statm", "r");
+    assert_non_null(sizes);
+    long pages = 0;
+    assert_int_equal(fscanf(sizes, "%ld", &pages), 1);
+    fclose(sizes);
+    rlim_t now = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+    struct rlimit limit = {now + (64 << 20), before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+    ssm_error err = {0};
+    ssm_pool *pool = NULL;
+    ssm_status status = ssm_pool_create(500, &pool, &err);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(status, SSM_STATUS_FAILED);
+    assert_null(pool);
+    assert_non_null(strstr(err.message, "of 500 cannot be started"));
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +243,7 @@ int main(void)
         cmocka_unit_test(pools_come_and_go),
         cmocka_unit_test(two_pools_in_turn),
         cmocka_unit_test(number_of_threads),
+        cmocka_unit_test(threads_that_cannot_start),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }
