@@ -77,6 +77,11 @@ ssm_status cli_source_open(cli_context *context, const char *argument, unsigned 
     if ((wants & (CLI_WANT_TOKENIZER | CLI_TRY_TOKENIZER)) != 0) {
         status = open_tokenizer(context, out, (wants & CLI_WANT_TOKENIZER) != 0, err);
     }
+    if (status == SSM_STATUS_OK && (wants & CLI_WANT_MODEL) != 0) {
+        ssm_checkpoint *checkpoint = out->owned;
+        out->owned = NULL; /* the model takes it, also when it fails */
+        status = ssm_model_create(checkpoint, (ssm_isa)context->globals.isa, &out->model, err);
+    }
     if (status == SSM_STATUS_OK && (wants & CLI_WANT_DIGEST) != 0) {
         status = ssm_checkpoint_digest(out->checkpoint, out->digest, err);
     }
@@ -85,6 +90,7 @@ ssm_status cli_source_open(cli_context *context, const char *argument, unsigned 
 
 void cli_source_close(cli_source *source)
 {
+    ssm_model_free(source->model);
     ssm_checkpoint_close(source->owned);
     ssm_tokenizer_free(source->tokenizer);
     *source = (cli_source){0};

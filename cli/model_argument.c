@@ -91,7 +91,7 @@ static bool is_hub_name(const char *text)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     size_t first = strspn(text, plain);
-    if (first == 0 || text[0] == '.' || strlen(text) > 200) {
+    if (first == 0 || text[0] == '.' || text[0] == '-' || strlen(text) > 200) {
         return false;
     }
     if (text[first] == '\0') {

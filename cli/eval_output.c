@@ -1,0 +1,226 @@
+#include "eval_output.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "messages.h"
+
+ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_scored *base,
+                               int64_t domain, ssm_difference *out, ssm_error *err)
+{
+    const ssm_bootstrap_options bootstrap = {.resamples = evaluation->resamples,
+                                             .seed = (uint64_t)evaluation->seed};
+    int64_t n_domains = evaluation->corpus->n_domains;
+    return ssm_difference_of(base->scores, evaluation->main.scores, base->count, n_domains,
+                             domain == n_domains ? -1 : domain, &bootstrap, out, err);
+}
+
+/* ---- for programs ------------------------------------------------------------------------------
+ */
+
+static void json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
+{
+    json_t *array = cli_json_array(json, object, key);
+    cli_json_push(json, array, cli_json_number(interval.lo));
+    cli_json_push(json, array, cli_json_number(interval.hi));
+}
+
+static void json_perplexity(cli_json *json, json_t *object, const ssm_perplexity *result)
+{
+    cli_json_real(json, object, "perplexity", result->perplexity);
+    cli_json_real(json, object, "nll_sum", result->nll_sum);
+    cli_json_integer(json, object, "tokens", result->tokens);
+    cli_json_real(json, object, "nats_per_token", result->nll_sum / (double)result->tokens);
+    json_interval(json, object, "interval_window", result->interval_window);
+    json_interval(json, object, "interval_block", result->interval_block);
+}
+
+/* The numbers of a scored model: all together, every domain, every window. */
+static void json_scored(cli_json *json, json_t *object, const cli_evaluation *evaluation,
+                        const cli_scored *scored)
+{
+    const ssm_corpus *corpus = evaluation->corpus;
+    json_perplexity(json, object, &scored->results[corpus->n_domains]);
+    json_t *domains = cli_json_object(json, object, "domains");
+    for (int64_t d = 0; d < corpus->n_domains; d++) {
+        json_perplexity(json, cli_json_object(json, domains, corpus->domains[d].name),
+                        &scored->results[d]);
+    }
+    json_t *windows = cli_json_array(json, object, "windows");
+    for (int64_t i = 0; i < scored->count; i++) {
+        json_t *window = json_object();
+        cli_json_text(json, window, "domain", corpus->domains[scored->scores[i].domain].name);
+        cli_json_real(json, window, "nll", scored->scores[i].nll);
+        cli_json_integer(json, window, "tokens", scored->scores[i].tokens);
+        cli_json_push(json, windows, window);
+    }
+}
+
+static ssm_status json_one_difference(cli_json *json, json_t *object,
+                                      const cli_evaluation *evaluation, const cli_scored *base,
+                                      int64_t domain, ssm_error *err)
+{
+    ssm_difference difference;
+    ssm_status status = cli_eval_difference(evaluation, base, domain, &difference, err);
+    if (status == SSM_STATUS_OK) {
+        cli_json_real(json, object, "perplexity", difference.perplexity);
+        json_interval(json, object, "interval_window", difference.interval_window);
+        json_interval(json, object, "interval_block", difference.interval_block);
+    }
+    return status;
+}
+
+static ssm_status json_difference(cli_json *json, json_t *object, const cli_evaluation *evaluation,
+                                  const cli_scored *base, ssm_error *err)
+{
+    const ssm_corpus *corpus = evaluation->corpus;
+    ssm_status status = json_one_difference(json, object, evaluation, base, corpus->n_domains, err);
+    json_t *domains = cli_json_object(json, object, "domains");
+    for (int64_t d = 0; status == SSM_STATUS_OK && d < corpus->n_domains; d++) {
+        json_t *domain = cli_json_object(json, domains, corpus->domains[d].name);
+        status = json_one_difference(json, domain, evaluation, base, d, err);
+    }
+    return status;
+}
+
+static void json_protocol(cli_json *json, const cli_evaluation *evaluation)
+{
+    char protocol[48] = "full";
+    if (evaluation->continuation >= 0) {
+        snprintf(protocol, sizeof protocol, "continuation:%lld",
+                 (long long)evaluation->continuation);
+    }
+    cli_json_text(json, json->root, "protocol", protocol);
+    cli_json_integer(json, json->root, "window", evaluation->window);
+    cli_json_integer(json, json->root, "offset", evaluation->offset);
+    cli_json_integer(json, json->root, "bootstrap", evaluation->resamples);
+    if (evaluation->mask_path != NULL || evaluation->rule != NULL) {
+        json_t *mask = cli_json_object(json, json->root, "mask");
+        cli_json_text(json, mask, "path", evaluation->mask_path);
+        cli_json_text(json, mask, "rule", evaluation->rule);
+        cli_json_integer(json, mask, "budget", evaluation->budget);
+    }
+}
+
+ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
+                         const cli_evaluation *evaluation, ssm_error *err)
+{
+    cli_json json = cli_json_create(context, "eval");
+    cli_json_integer(&json, json.root, "seed", evaluation->seed);
+    cli_json_source(&json, source);
+    cli_json_corpus(&json, evaluation->corpus);
+    json_protocol(&json, evaluation);
+    json_scored(&json, json.root, evaluation, &evaluation->main);
+    ssm_status status = SSM_STATUS_OK;
+    if (evaluation->baseline != NULL) {
+        json_scored(&json, cli_json_object(&json, json.root, "baseline"), evaluation,
+                    evaluation->baseline);
+        status = json_difference(&json, cli_json_object(&json, json.root, "difference"), evaluation,
+                                 evaluation->baseline, err);
+    }
+    if (evaluation->n_others > 0) {
+        json_t *differences = cli_json_object(&json, json.root, "differences");
+        for (int64_t i = 0; status == SSM_STATUS_OK && i < evaluation->n_others; i++) {
+            json_t *one = cli_json_object(&json, differences, evaluation->others[i].name);
+            status = json_difference(&json, one, evaluation, &evaluation->others[i], err);
+        }
+    }
+    if (status != SSM_STATUS_OK) {
+        cli_json_free(&json);
+        return status;
+    }
+    return cli_json_print(&json, err);
+}
+
+/* ---- for people --------------------------------------------------------------------------------
+ */
+
+static void add_interval(cli_table *table, ssm_interval interval, bool sign)
+{
+    cli_table_cell(table, sign ? "%+.3f to %+.3f" : "%.3f to %.3f", interval.lo, interval.hi);
+}
+
+static ssm_status print_scored(const cli_evaluation *evaluation, const cli_scored *scored,
+                               ssm_error *err)
+{
+    static const char *const headings[] = {"domain",      "windows",    "tokens",
+                                           "nats/token",  "perplexity", "95 % windows",
+                                           "95 % blocks", NULL};
+    const ssm_corpus *corpus = evaluation->corpus;
+    printf("\n%s\n", scored->name);
+    cli_table table = cli_table_create(headings, "lrrrrrr");
+    for (int64_t d = 0; d <= corpus->n_domains; d++) {
+        const ssm_perplexity *result = &scored->results[d];
+        bool all = d == corpus->n_domains;
+        if (all && corpus->n_domains == 1) {
+            break;
+        }
+        int64_t windows = 0;
+        for (int64_t i = 0; i < scored->count; i++) {
+            windows += all || scored->scores[i].domain == d;
+        }
+        cli_table_cell(&table, "%s", all ? "all" : corpus->domains[d].name);
+        cli_table_cell(&table, "%lld", (long long)windows);
+        cli_table_cell(&table, "%lld", (long long)result->tokens);
+        cli_table_cell(&table, "%.4f", result->nll_sum / (double)result->tokens);
+        cli_table_cell(&table, "%.3f", result->perplexity);
+        add_interval(&table, result->interval_window, false);
+        add_interval(&table, result->interval_block, false);
+    }
+    return cli_table_print(&table, stdout, err);
+}
+
+static ssm_status print_difference(const cli_evaluation *evaluation, const cli_scored *base,
+                                   ssm_error *err)
+{
+    static const char *const headings[] = {"domain", "difference", "95 % windows", "95 % blocks",
+                                           NULL};
+    const ssm_corpus *corpus = evaluation->corpus;
+    printf("\n%s - %s, perplexity\n", evaluation->main.name, base->name);
+    cli_table table = cli_table_create(headings, "lrrr");
+    ssm_status status = SSM_STATUS_OK;
+    for (int64_t d = 0; status == SSM_STATUS_OK && d <= corpus->n_domains; d++) {
+        bool all = d == corpus->n_domains;
+        if (all && corpus->n_domains == 1) {
+            break;
+        }
+        ssm_difference difference = {0};
+        status = cli_eval_difference(evaluation, base, d, &difference, err);
+        cli_table_cell(&table, "%s", all ? "all" : corpus->domains[d].name);
+        cli_table_cell(&table, "%+.3f", difference.perplexity);
+        add_interval(&table, difference.interval_window, true);
+        add_interval(&table, difference.interval_block, true);
+    }
+    ssm_status printed = cli_table_print(&table, stdout, err);
+    return status == SSM_STATUS_OK ? printed : status;
+}
+
+ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evaluation,
+                          ssm_error *err)
+{
+    printf("%s: windows of %lld tokens", source->argument, (long long)evaluation->window);
+    if (evaluation->continuation >= 0) {
+        printf(", scored from token %lld on", (long long)evaluation->continuation);
+    }
+    printf("; %lld resamples, seed %lld\n", (long long)evaluation->resamples,
+           (long long)evaluation->seed);
+    ssm_status status = SSM_STATUS_OK;
+    if (evaluation->baseline != NULL) {
+        status = print_scored(evaluation, evaluation->baseline, err);
+    }
+    status = status == SSM_STATUS_OK ? print_scored(evaluation, &evaluation->main, err) : status;
+    if (status == SSM_STATUS_OK && evaluation->baseline != NULL) {
+        status = print_difference(evaluation, evaluation->baseline, err);
+    }
+    for (int64_t i = 0; status == SSM_STATUS_OK && i < evaluation->n_others; i++) {
+        status = print_scored(evaluation, &evaluation->others[i], err);
+        status = status == SSM_STATUS_OK ? print_difference(evaluation, &evaluation->others[i], err)
+                                         : status;
+    }
+    puts("  perplexity: exp(mean negative log-likelihood of a token). 95 %: percentile intervals "
+         "from\n  resampled windows and from resampled runs of four windows, within each domain.");
+    if (evaluation->baseline != NULL || evaluation->n_others > 0) {
+        puts("  Differences are paired: both models on the same windows and resamples.");
+    }
+    return status;
+}

@@ -1,0 +1,48 @@
+#include "masks.h"
+
+#include <string.h>
+
+#include "messages.h"
+
+bool cli_is_rule(const char *name)
+{
+    for (const char *const *rule = ssm_select_rules(); *rule != NULL; rule++) {
+        if (strcmp(*rule, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A digest that is not there (an old or hand-made file) cannot disagree. */
+static ssm_status check_digest(const char *path, const char *what, const char *digest,
+                               const cli_source *source, ssm_error *err)
+{
+    if (digest[0] == '\0' || strcmp(digest, source->digest) == 0) {
+        return SSM_STATUS_OK;
+    }
+    return cli_fail(err, SSM_STATUS_FILE, path, "%s model %s, but %s is model %s", what, digest,
+                    source->argument, source->digest);
+}
+
+ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *out, ssm_error *err)
+{
+    ssm_status status = ssm_mask_read(path, out, err);
+    return status == SSM_STATUS_OK
+               ? check_digest(path, "the mask is for", out->model_digest, source, err)
+               : status;
+}
+
+ssm_status cli_mask_select(const char *recording, const cli_source *source,
+                           const ssm_select_options *options, ssm_mask *out, ssm_error *err)
+{
+    ssm_recording *opened = NULL;
+    ssm_status status = ssm_recording_open(recording, &opened, err);
+    if (status == SSM_STATUS_OK) {
+        status = check_digest(recording, "the recording is of",
+                              ssm_recording_get_info(opened)->model_digest, source, err);
+    }
+    status = status == SSM_STATUS_OK ? ssm_select(opened, options, out, err) : status;
+    ssm_recording_close(opened);
+    return status;
+}
