@@ -15,8 +15,9 @@ typedef struct v16 {
     float lane[16];
 } v16;
 
-/* Modes a pass of the scan, rows and columns of a block of the Gram: what the registers hold. */
-enum { SCAN_MODES = 4, GRAM_ROWS = 4, GRAM_COLS = 4 };
+/* Modes a pass of the scan, rows and columns of a block of the Gram: what the registers hold. Here
+ * nothing stays in registers, so small blocks: they compile fast. */
+enum { SCAN_MODES = 2, GRAM_ROWS = 1, GRAM_COLS = 1 };
 
 #define V16_EACH(expression)                                                                       \
     v16 r;                                                                                         \

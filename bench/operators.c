@@ -1,0 +1,131 @@
+/* bench/operators.c: the registry and the memory of a case. */
+#include "operators.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 64, GUARD_BYTE = 0xA5 };
+
+static const operator_entry *const all[] = {
+    &operator_linear_f32, &operator_linear_f16,    &operator_linear_bf16,   &operator_rmsnorm,
+    &operator_conv_silu,  &operator_softplus_bias, &operator_silu,          &operator_exp,
+    &operator_decay,      &operator_add,           &operator_logsumexp,     &operator_flush,
+    &operator_scan,       &operator_scan_masked,   &operator_scan_recorded, &operator_gram,
+    &operator_energy};
+
+enum { ENTRIES = sizeof all / sizeof *all };
+
+const operator_entry *operator_at(int index)
+{
+    return index >= 0 && index < ENTRIES ? all[index] : NULL;
+}
+
+const operator_entry *operator_find(const char *name)
+{
+    for (int i = 0; i < ENTRIES; i++) {
+        if (strcmp(all[i]->name, name) == 0) {
+            return all[i];
+        }
+    }
+    return NULL;
+}
+
+/* The next `bytes` of the case between two guard zones; NULL while counting. Arrays end where the
+ * guard begins, so they may be unaligned for vectors on purpose. */
+static void *place(operator_run *run, size_t bytes)
+{
+    void *array = run->memory ? run->memory + run->memory_bytes + GUARD : NULL;
+    run->memory_bytes += bytes + 2 * GUARD;
+    return array;
+}
+
+float *operator_input(operator_run *run, int index, int64_t count)
+{
+    run->in_count[index] = count;
+    run->in[index] = place(run, (size_t)count * sizeof(float));
+    return run->in[index];
+}
+
+float *operator_output(operator_run *run, int index, const char *name, int64_t count)
+{
+    run->out_count[index] = count;
+    run->out_name[index] = name;
+    run->want[index] = place(run, (size_t)count * sizeof(double));
+    run->scale[index] = place(run, (size_t)count * sizeof(double));
+    run->initial[index] = place(run, (size_t)count * sizeof(float));
+    run->out[index] = place(run, (size_t)count * sizeof(float));
+    if (run->initial[index]) {
+        memset(run->initial[index], 0, (size_t)count * sizeof(float));
+        memset(run->want[index], 0, (size_t)count * sizeof(double));
+        for (int64_t i = 0; i < count; i++) {
+            run->scale[index][i] = 1.0;
+        }
+    }
+    return run->initial[index];
+}
+
+void operator_fill_normal(const operator_run *run, int index, float *values, int64_t count,
+                          double mean, double deviation)
+{
+    char stream[] = "operator/ ";
+    stream[sizeof stream - 2] = (char)('0' + index);
+    ssm_rng rng = ssm_rng_create(run->seed, stream);
+    for (int64_t i = 0; values && i < count; i++) {
+        values[i] = (float)(mean + deviation * ssm_rng_normal(&rng));
+    }
+}
+
+bool operator_create(const operator_entry *entry, operator_shape shape, uint64_t seed,
+                     operator_run *out)
+{
+    operator_run count = {.shape = shape, .seed = seed};
+    entry->prepare(&count);
+    *out = (operator_run){.shape = shape, .seed = seed};
+    out->memory = malloc(count.memory_bytes);
+    if (!out->memory) {
+        return false;
+    }
+    memset(out->memory, GUARD_BYTE, count.memory_bytes);
+    entry->prepare(out);
+    operator_rewind(out);
+    return true;
+}
+
+void operator_free(operator_run *run)
+{
+    free(run->memory);
+    run->memory = NULL;
+}
+
+void operator_rewind(operator_run *run)
+{
+    for (int i = 0; i < OPERATOR_OUTPUTS; i++) {
+        if (run->out[i]) {
+            memcpy(run->out[i], run->initial[i], (size_t)run->out_count[i] * sizeof(float));
+        }
+    }
+}
+
+static bool guarded(const float *array, int64_t count)
+{
+    const unsigned char *before = (const unsigned char *)array - GUARD;
+    const unsigned char *after = (const unsigned char *)(array + count);
+    for (int i = 0; array && i < GUARD; i++) {
+        if (before[i] != GUARD_BYTE || after[i] != GUARD_BYTE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool operator_guards_hold(const operator_run *run)
+{
+    bool hold = true;
+    for (int i = 0; i < OPERATOR_INPUTS; i++) {
+        hold = hold && guarded(run->in[i], run->in_count[i]);
+    }
+    for (int i = 0; i < OPERATOR_OUTPUTS; i++) {
+        hold = hold && guarded(run->out[i], run->out_count[i]);
+    }
+    return hold;
+}

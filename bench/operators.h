@@ -1,0 +1,78 @@
+/* bench/operators.h: the registry of kernels. One entry an operator: how to make inputs, the fast
+ * call, the float64 oracle, the tolerance with its reason, the work. tests/unit/test_operators.c
+ * runs every entry over its test shapes in every instruction set; `ssmscope bench --cases NAME`
+ * times the same entry at its bench shape. */
+#ifndef SSM_BENCH_OPERATORS_H
+#define SSM_BENCH_OPERATORS_H
+
+#include "kernels/kernels.h"
+
+enum { OPERATOR_INPUTS = 8, OPERATOR_OUTPUTS = 6, OPERATOR_SHAPES = 12 };
+
+/* tokens, then what the operator calls its dimensions (see its entry). */
+typedef struct operator_shape {
+    int64_t tokens, a, b;
+} operator_shape;
+
+/* One case: arrays in memory of the run, each between guard zones. */
+typedef struct operator_run {
+    operator_shape shape;
+    uint64_t seed;
+    float *in[OPERATOR_INPUTS];
+    int64_t in_count[OPERATOR_INPUTS];
+    /* out: what the kernel writes, initial: what is there before, want: the oracle, scale: what an
+     * error is relative to (elementwise) */
+    float *out[OPERATOR_OUTPUTS];
+    float *initial[OPERATOR_OUTPUTS];
+    double *want[OPERATOR_OUTPUTS];
+    double *scale[OPERATOR_OUTPUTS];
+    int64_t out_count[OPERATOR_OUTPUTS];
+    const char *out_name[OPERATOR_OUTPUTS];
+    unsigned char *memory;
+    size_t memory_bytes;
+} operator_run;
+
+typedef struct operator_entry {
+    const char *name;
+    const char *dimensions;                      /* what a and b mean */
+    operator_shape test_shapes[OPERATOR_SHAPES]; /* ends at tokens < 0 */
+    operator_shape bench_shape;
+    /* Declares arrays with operator_input and operator_output; called twice (count, then place),
+     * fills inputs when they have memory. */
+    void (*prepare)(operator_run *run);
+    void (*fast)(const ssm__kernels *kernels, operator_run *run);
+    void (*oracle)(operator_run *run);
+    double tolerance;
+    const char *reason;
+    double (*flops)(const operator_shape *shape); /* multiply and add counted apart */
+} operator_entry;
+
+/* Operator number index, NULL beyond the last. */
+const operator_entry *operator_at(int index);
+const operator_entry *operator_find(const char *name);
+
+/* In prepare: declares the next input of `count` floats and returns it (NULL while counting). */
+float *operator_input(operator_run *run, int index, int64_t count);
+/* …and output `index`; it starts as `initial` (zeros until filled). */
+float *operator_output(operator_run *run, int index, const char *name, int64_t count);
+/* Fills with normals from the stream "operator/<index>" of the run's seed. NULL is accepted. */
+void operator_fill_normal(const operator_run *run, int index, float *values, int64_t count,
+                          double mean, double deviation);
+
+/* Allocates and fills; false when out of memory. */
+bool operator_create(const operator_entry *entry, operator_shape shape, uint64_t seed,
+                     operator_run *out);
+void operator_free(operator_run *run);
+/* Puts the outputs back to their initial values. */
+void operator_rewind(operator_run *run);
+/* True when the guard zones around every array are untouched. */
+bool operator_guards_hold(const operator_run *run);
+
+/* The entries of the other files. */
+extern const operator_entry operator_linear_f32, operator_linear_f16, operator_linear_bf16;
+extern const operator_entry operator_rmsnorm, operator_conv_silu, operator_softplus_bias,
+    operator_silu, operator_exp, operator_decay, operator_add, operator_logsumexp, operator_flush;
+extern const operator_entry operator_scan, operator_scan_masked, operator_scan_recorded,
+    operator_gram, operator_energy;
+
+#endif
