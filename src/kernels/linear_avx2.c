@@ -6,12 +6,10 @@
  * The first step of the tree adds the halves; the rest goes by transposition, eight sums at once.
  * Rows past row_end repeat the last one and are not stored: one tile serves every edge. */
 #include "kernels/linear.h"
+#include "kernels/unroll.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 
 enum {
     HALF = SSM__LANES / 2,
@@ -34,7 +32,7 @@ typedef struct product {
 } product;
 
 /* Eight weights as float32, exactly. */
-INLINE __m256 load_weights(const unsigned char *data, ssm_dtype dtype)
+SSM__INLINE __m256 load_weights(const unsigned char *data, ssm_dtype dtype)
 {
     if (dtype == SSM_DTYPE_F32) {
         return _mm256_loadu_ps((const float *)(const void *)data);
@@ -47,23 +45,23 @@ INLINE __m256 load_weights(const unsigned char *data, ssm_dtype dtype)
 }
 
 /* sum[i] += the products of `groups` groups in the eight lanes that w and x point to. */
-INLINE void add_products(const unsigned char *const w[PANEL], const float *const x[TOKENS],
-                         ptrdiff_t x_step, int64_t groups, int tokens, ssm_dtype dtype,
-                         __m256 sum[TOKENS * PANEL])
+SSM__INLINE void add_products(const unsigned char *const w[PANEL], const float *const x[TOKENS],
+                              ptrdiff_t x_step, int64_t groups, int tokens, ssm_dtype dtype,
+                              __m256 sum[TOKENS * PANEL])
 {
     const size_t w_step = SSM__LANES * (dtype == SSM_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
     size_t w_offset = 0;
     ptrdiff_t x_offset = 0;
     for (int64_t group = 0; group < groups; group++) {
         __m256 value[TOKENS];
-        UNROLL
+        SSM__UNROLL
         for (int r = 0; r < tokens; r++) {
             value[r] = _mm256_loadu_ps(x[r] + x_offset);
         }
-        UNROLL
+        SSM__UNROLL
         for (int c = 0; c < PANEL; c++) {
             const __m256 weight = load_weights(w[c] + w_offset, dtype);
-            UNROLL
+            SSM__UNROLL
             for (int r = 0; r < tokens; r++) {
                 sum[PANEL * r + c] = _mm256_fmadd_ps(value[r], weight, sum[PANEL * r + c]);
             }
@@ -74,37 +72,37 @@ INLINE void add_products(const unsigned char *const w[PANEL], const float *const
 }
 
 /* One walk of one half over a run of groups, from and to memory. */
-INLINE void walk(const product *p, const unsigned char *const w[PANEL],
-                 const float *const x[TOKENS], int64_t groups, int half, int tokens,
-                 ssm_dtype dtype, __m256 total[TOKENS * PANEL])
+SSM__INLINE void walk(const product *p, const unsigned char *const w[PANEL],
+                      const float *const x[TOKENS], int64_t groups, int half, int tokens,
+                      ssm_dtype dtype, __m256 total[TOKENS * PANEL])
 {
     const unsigned char *w_half[PANEL];
     const float *x_half[TOKENS];
     __m256 sum[TOKENS * PANEL];
-    UNROLL
+    SSM__UNROLL
     for (int c = 0; c < PANEL; c++) {
         w_half[c] = w[c] + (half != 0 ? p->group_bytes / 2 : 0);
     }
-    UNROLL
+    SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
         x_half[r] = x[r] + half * HALF;
     }
-    UNROLL
+    SSM__UNROLL
     for (int i = 0; i < tokens * PANEL; i++) {
         sum[i] = total[i];
     }
     add_products(w_half, x_half, p->x.group_stride, groups, tokens, dtype, sum);
-    UNROLL
+    SSM__UNROLL
     for (int i = 0; i < tokens * PANEL; i++) {
         total[i] = sum[i];
     }
 }
 
 /* The rest of the tree for four sums of eight lanes. */
-INLINE __m128 sum_lanes(const __m256 v[4])
+SSM__INLINE __m128 sum_lanes(const __m256 v[4])
 {
     __m128 q[4];
-    UNROLL
+    SSM__UNROLL
     for (int i = 0; i < 4; i++) {
         q[i] = _mm_add_ps(_mm256_castps256_ps128(v[i]), _mm256_extractf128_ps(v[i], 1));
     }
@@ -116,20 +114,20 @@ INLINE __m128 sum_lanes(const __m256 v[4])
 }
 
 /* The partial last group, copied with its +0 so that nothing is read past a row. */
-INLINE void add_tail(const product *p, const unsigned char *const w[PANEL],
-                     const float *const x[TOKENS], int tokens, ssm_dtype dtype,
-                     __m256 total[2][TOKENS * PANEL])
+SSM__INLINE void add_tail(const product *p, const unsigned char *const w[PANEL],
+                          const float *const x[TOKENS], int tokens, ssm_dtype dtype,
+                          __m256 total[2][TOKENS * PANEL])
 {
     unsigned char w_tail[PANEL][SSM__LANES * sizeof(float)] = {{0}};
     float x_tail[TOKENS][SSM__LANES] = {{0.0f}};
     const unsigned char *w_padded[PANEL];
     const float *x_padded[TOKENS];
-    UNROLL
+    SSM__UNROLL
     for (int c = 0; c < PANEL; c++) {
         memcpy(w_tail[c], w[c], (size_t)p->tail * p->group_bytes / SSM__LANES);
         w_padded[c] = w_tail[c];
     }
-    UNROLL
+    SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
         memcpy(x_tail[r], x[r], (size_t)p->tail * sizeof(float));
         x_padded[r] = x_tail[r];
@@ -138,7 +136,7 @@ INLINE void add_tail(const product *p, const unsigned char *const w[PANEL],
     walk(p, w_padded, x_padded, 1, 1, tokens, dtype, total[1]);
 }
 
-INLINE void store(const product *p, int64_t n, int64_t rows, float *y, __m128 result)
+SSM__INLINE void store(const product *p, int64_t n, int64_t rows, float *y, __m128 result)
 {
     if (rows >= PANEL) {
         if (p->bias != NULL) {
@@ -155,21 +153,21 @@ INLINE void store(const product *p, int64_t n, int64_t rows, float *y, __m128 re
 }
 
 /* y[t][n … n+4) for `tokens` tokens from `first` on; n is a multiple of 4. */
-INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ssm_dtype dtype)
+SSM__INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ssm_dtype dtype)
 {
     const int64_t rows = p->row_end - n < PANEL ? p->row_end - n : PANEL;
     const unsigned char *w[PANEL];
     const float *x[TOKENS];
     __m256 total[2][TOKENS * PANEL];
-    UNROLL
+    SSM__UNROLL
     for (int c = 0; c < PANEL; c++) {
         w[c] = p->w + (size_t)(n + (c < rows ? c : rows - 1)) * p->row_bytes;
     }
-    UNROLL
+    SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
         x[r] = p->x.data + (first + r) * p->x.row_stride;
     }
-    UNROLL
+    SSM__UNROLL
     for (int i = 0; i < tokens * PANEL; i++) {
         total[0][i] = total[1][i] = _mm256_setzero_ps();
     }
@@ -177,11 +175,11 @@ INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ssm_dty
         const int64_t groups = p->groups - group < BLOCK_GROUPS ? p->groups - group : BLOCK_GROUPS;
         walk(p, w, x, groups, 0, tokens, dtype, total[0]);
         walk(p, w, x, groups, 1, tokens, dtype, total[1]);
-        UNROLL
+        SSM__UNROLL
         for (int c = 0; c < PANEL; c++) {
             w[c] += (size_t)groups * p->group_bytes;
         }
-        UNROLL
+        SSM__UNROLL
         for (int r = 0; r < tokens; r++) {
             x[r] += groups * p->x.group_stride;
         }
@@ -191,10 +189,10 @@ INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ssm_dty
     }
     float *y =
         p->y.data + first * p->y.row_stride + n / SSM__LANES * p->y.group_stride + n % SSM__LANES;
-    UNROLL
+    SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
         __m256 v[PANEL];
-        UNROLL
+        SSM__UNROLL
         for (int c = 0; c < PANEL; c++) {
             v[c] = _mm256_add_ps(total[0][PANEL * r + c], total[1][PANEL * r + c]);
         }
@@ -203,11 +201,11 @@ INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ssm_dty
 }
 
 /* y[n … n+4) of one token: four rows of w stream side by side, both halves at once. */
-INLINE void four_rows(const product *p, int64_t n, ssm_dtype dtype)
+SSM__INLINE void four_rows(const product *p, int64_t n, ssm_dtype dtype)
 {
     const unsigned char *w[PANEL];
     __m256 low[PANEL], high[PANEL];
-    UNROLL
+    SSM__UNROLL
     for (int c = 0; c < PANEL; c++) {
         w[c] = p->w + (size_t)(n + c) * p->row_bytes;
         low[c] = high[c] = _mm256_setzero_ps();
@@ -217,7 +215,7 @@ INLINE void four_rows(const product *p, int64_t n, ssm_dtype dtype)
     size_t w_offset = 0;
     for (int64_t group = 0; group < p->groups; group++) {
         const __m256 x_low = _mm256_loadu_ps(x), x_high = _mm256_loadu_ps(x + HALF);
-        UNROLL
+        SSM__UNROLL
         for (int c = 0; c < PANEL; c++) {
             const unsigned char *data = w[c] + w_offset;
             _mm_prefetch((const char *)(data + AHEAD), _MM_HINT_T0);
@@ -227,7 +225,7 @@ INLINE void four_rows(const product *p, int64_t n, ssm_dtype dtype)
         w_offset += w_step;
         x += p->x.group_stride;
     }
-    UNROLL
+    SSM__UNROLL
     for (int c = 0; c < PANEL; c++) {
         low[c] = _mm256_add_ps(low[c], high[c]);
     }
@@ -235,7 +233,7 @@ INLINE void four_rows(const product *p, int64_t n, ssm_dtype dtype)
     store(p, n, PANEL, y, sum_lanes(low));
 }
 
-INLINE void all_tiles(const product *p, int64_t tokens, int64_t row_begin, ssm_dtype dtype)
+SSM__INLINE void all_tiles(const product *p, int64_t tokens, int64_t row_begin, ssm_dtype dtype)
 {
     if (tokens == 1 && p->tail == 0) {
         int64_t n = row_begin;
