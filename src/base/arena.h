@@ -20,8 +20,8 @@ typedef struct ssm__arena {
 /* Zeroed, 64-byte aligned memory of `size` bytes. Errors: MEMORY. */
 ssm_status ssm__arena_create(ssm__arena *arena, size_t size, ssm_error *err);
 void ssm__arena_free(ssm__arena *arena);
-/* count × bytes at a multiple of 64; NULL while counting. Never fails after creation with the counted
- * size. */
+/* count × bytes at a multiple of 64; NULL while counting. Never fails after creation with the
+ * counted size. */
 void *ssm__arena_take(ssm__arena *arena, int64_t count, size_t bytes);
 #define SSM__TAKE(arena, type, count) ((type *)ssm__arena_take((arena), (count), sizeof(type)))
 

@@ -12,16 +12,18 @@ typedef struct ssm__place {
     int64_t offset;
 } ssm__place;
 
-#define SSM__NOWHERE ((ssm__place){NULL, NULL, -1})
-#define SSM__IN_FILE(path) ((ssm__place){(path), NULL, -1})
-#define SSM__AT(path, byte) ((ssm__place){(path), NULL, (byte)})
+#define SSM__NOWHERE            ((ssm__place){NULL, NULL, -1})
+#define SSM__IN_FILE(path)      ((ssm__place){(path), NULL, -1})
+#define SSM__AT(path, byte)     ((ssm__place){(path), NULL, (byte)})
 #define SSM__TENSOR(path, name) ((ssm__place){(path), (name), -1})
 
-/* Long places keep their end (the file name), long messages their beginning; all stay valid UTF-8. */
+/* Long places keep their end (the file name), long messages their beginning; all stay valid UTF-8.
+ */
 ssm_status ssm__fail(ssm_error *err, ssm_status status, ssm__place place, const char *format, ...)
     SSM_PRINTF(4, 5);
 ssm_status ssm__fail_memory(ssm_error *err, const char *what, size_t bytes);
-/* FILE for a missing or unreadable path, FAILED for writing trouble; appends strerror(errno_value). */
+/* FILE for a missing or unreadable path, FAILED for writing trouble; appends strerror(errno_value).
+ */
 ssm_status ssm__fail_errno(ssm_error *err, ssm_status status, const char *path, const char *doing,
                            int errno_value);
 

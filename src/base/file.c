@@ -90,6 +90,18 @@ bool ssm__is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+bool ssm__holds_file(const char *directory, const char *name)
+{
+    struct stat info;
+    int descriptor = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return false;
+    }
+    bool found = fstatat(descriptor, name, &info, 0) == 0 && S_ISREG(info.st_mode);
+    close(descriptor);
+    return found;
+}
+
 static ssm_status make_one(const char *path, ssm_error *err)
 {
     if (mkdir(path, 0777) == 0) {

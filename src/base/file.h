@@ -28,6 +28,9 @@ ssm_status ssm__write_file(const char *path, const void *data, size_t bytes, ssm
 ssm_status ssm__make_directories(const char *path, ssm_error *err);
 bool ssm__is_directory(const char *path);
 bool ssm__is_file(const char *path);
+/* True when the directory holds a regular file of that name. Needs no memory, so that "there is
+ * none" never means "out of memory". */
+bool ssm__holds_file(const char *directory, const char *name);
 /* "directory/name" in fresh memory (free()); NULL when out of memory. */
 char *ssm__path_join(const char *directory, const char *name);
 

@@ -373,3 +373,18 @@ bool ssm__json_number(const json_t *value, double *out)
     }
     return true;
 }
+
+char *ssm__json_print(const json_t *value, size_t flags)
+{
+    /* Into memory of the size that a first pass tells: then writing cannot fail half-way. */
+    size_t bytes = json_dumpb(value, NULL, 0, flags);
+    char *text = bytes == 0 ? NULL : malloc(bytes + 1);
+    if (text != NULL && json_dumpb(value, text, bytes, flags) != bytes) {
+        free(text);
+        return NULL;
+    }
+    if (text != NULL) {
+        text[bytes] = '\0';
+    }
+    return text;
+}

@@ -1,7 +1,8 @@
 /* base/pool.h: running tasks on the threads of a pool.
  *
  * Thread law: work is cut into tasks whose number and borders do not depend on the number of
- * threads, and no task reads what another of the same run writes. So any pool gives the same bits. */
+ * threads, and no task reads what another of the same run writes. So any pool gives the same bits.
+ */
 #ifndef SSM_BASE_POOL_H
 #define SSM_BASE_POOL_H
 

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,14 +29,18 @@ typedef enum failalloc_mode {
     FAILALLOC_FROM  /* the n-th and all later ones fail: cleaning up must not need memory */
 } failalloc_mode;
 
+enum { FAILALLOC_FRAMES = 16 };
+
 /* Only allocations of the thread that arms fail: our other threads make none, and a sanitizer that
  * starts a thread cannot do without. */
 static _Thread_local struct {
     bool armed;
     failalloc_mode mode;
-    int64_t wanted; /* n */
-    int64_t seen;   /* allocations since arming */
-    int64_t failed; /* of them, made to fail */
+    int64_t wanted;                /* n */
+    int64_t seen;                  /* allocations since arming */
+    int64_t failed;                /* of them, made to fail */
+    void *where[FAILALLOC_FRAMES]; /* call stack of the first that failed */
+    int frames;
 } failalloc;
 
 /* Blocks handed out and not freed since the program began, by any thread. */
@@ -89,7 +94,11 @@ static bool failalloc_hit(void)
                                          : failalloc.seen != failalloc.wanted) {
         return false;
     }
-    failalloc.failed++;
+    if (failalloc.failed++ == 0) {
+        failalloc.armed = false; /* the unwinder may allocate */
+        failalloc.frames = backtrace(failalloc.where, FAILALLOC_FRAMES);
+        failalloc.armed = true;
+    }
     errno = ENOMEM;
     return true;
 }
@@ -242,6 +251,9 @@ static bool failalloc_complain(const failalloc_case *this, int64_t n, failalloc_
     fprintf(stderr, "%s, allocation %lld%s failing: %s (status %d, \"%s\")\n", this->name,
             (long long)n, mode == FAILALLOC_FROM ? " and all later ones" : "", what,
             (int)err->status, err->message);
+    if (n > 0) { /* addr2line -e PROGRAM gives the lines */
+        backtrace_symbols_fd(failalloc.where, failalloc.frames, STDERR_FILENO);
+    }
     return false;
 }
 
@@ -285,6 +297,7 @@ static bool failalloc_check(const failalloc_case *this)
     if (this->run(this->context, &err) != SSM_STATUS_OK) {
         return failalloc_complain(this, 0, FAILALLOC_ONCE, "does not run at all", &err);
     }
+    failalloc.frames = backtrace(failalloc.where, FAILALLOC_FRAMES); /* it too allocates once */
     if (FAILALLOC_OFF) {
         printf("%s: runs; nothing fails under this sanitizer\n", this->name);
         return true;

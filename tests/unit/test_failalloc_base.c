@@ -115,6 +115,22 @@ static ssm_status run_json(void *context, ssm_error *err)
     return expect(equal);
 }
 
+static ssm_status run_json_print(void *context, ssm_error *err)
+{
+    json_t *value = *(json_t **)context;
+    char *text = ssm__json_print(value, JSON_INDENT(2));
+    if (text == NULL) {
+        return ssm__fail_memory(err, "JSON text", 0);
+    }
+    bool armed = failalloc_disarm();
+    json_t *again = json_loads(text, 0, NULL);
+    bool equal = json_equal(again, value) == 1;
+    json_decref(again);
+    failalloc_restore(armed);
+    free(text);
+    return expect(equal);
+}
+
 static ssm_status run_json_file(void *context, ssm_error *err)
 {
     (void)context;
@@ -171,6 +187,7 @@ static void json(void **state)
         ssm__json_parse("x", 0, json_text, strlen(json_text), SSM__JSON_PYTHON, &expected, NULL),
         SSM_STATUS_OK);
     check((failalloc_case){.name = "parse JSON", .run = run_json, .context = &expected});
+    check((failalloc_case){.name = "print JSON", .run = run_json_print, .context = &expected});
     json_decref(expected);
 }
 

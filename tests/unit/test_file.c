@@ -140,6 +140,11 @@ static void tells_files_from_directories(void **state)
     assert_false(ssm__is_file(in(here, "absent")));
     assert_false(ssm__is_directory(here->path));
     assert_false(ssm__is_file("/dev/null"));
+    assert_true(ssm__holds_file(here->directory, "file"));
+    assert_false(ssm__holds_file(here->directory, "absent"));
+    assert_false(ssm__holds_file(here->directory, "."));
+    assert_false(ssm__holds_file(in(here, "file"), "file"));
+    assert_false(ssm__holds_file("/dev", "null"));
 }
 
 static void makes_directories(void **state)

@@ -272,6 +272,20 @@ static void numbers(void **state)
     json_decref(value);
 }
 
+static void prints(void **state)
+{
+    (void)state;
+    json_t *value = parse("{\"b\": [1, 0.1, {}], \"a\": \"\u00e9\"}", SSM__JSON_STRICT);
+    char *text = ssm__json_print(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    assert_string_equal(text, "{\"b\":[1,0.10000000000000001,{}],\"a\":\"\xC3\xA9\"}");
+    free(text);
+    text = ssm__json_print(json_object_get(value, "a"), JSON_ENCODE_ANY);
+    assert_string_equal(text, "\"\xC3\xA9\"");
+    free(text);
+    json_decref(value);
+    assert_null(ssm__json_print(NULL, 0));
+}
+
 static void whole_files(void **state)
 {
     (void)state;
@@ -312,6 +326,7 @@ int main(void)
         cmocka_unit_test(depth_has_a_limit),
         cmocka_unit_test(long_tokens),
         cmocka_unit_test(numbers),
+        cmocka_unit_test(prints),
         cmocka_unit_test(whole_files),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
