@@ -11,7 +11,7 @@
 
 void ssm__claim_text(const json_t *value, char *out, size_t size)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    char *text = ssm__json_print(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     snprintf(out, size, "%s", text == NULL ? "?" : text);
     if (text != NULL && strlen(text) >= size && size > 4) {
         size_t cut = size - 4;

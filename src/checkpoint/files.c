@@ -1,6 +1,7 @@
 #include "checkpoint/internal.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +27,7 @@ static bool ends_with(const char *text, const char *end)
 
 static bool holds(const ssm_checkpoint *checkpoint, const char *name)
 {
-    char *path = ssm__path_join(checkpoint->directory, name);
-    bool found = path != NULL && ssm__is_file(path);
-    free(path);
-    return found;
+    return ssm__holds_file(checkpoint->directory, name);
 }
 
 /* ---- where -------------------------------------------------------------------------------------
@@ -125,8 +123,8 @@ static ssm_status open_all(ssm_checkpoint *checkpoint, bool lenient, ssm_error *
     int count = scandir(checkpoint->directory, &names, is_safetensors, by_bytes);
     ssm_status status = SSM_STATUS_OK;
     if (count < 0) {
-        status = ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
-                           "the directory cannot be listed");
+        status = ssm__fail_errno(err, SSM_STATUS_FILE, checkpoint->directory,
+                                 "the directory cannot be listed", errno);
     }
     for (int i = 0; i < count; i++) {
         if (status == SSM_STATUS_OK) {
@@ -167,8 +165,7 @@ ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err)
 static bool present_files_suffice(ssm_checkpoint *checkpoint, bool lenient)
 {
     close_files(checkpoint);
-    ssm_error ignored;
-    bool suffice = open_all(checkpoint, lenient, &ignored) == SSM_STATUS_OK &&
+    bool suffice = open_all(checkpoint, lenient, NULL) == SSM_STATUS_OK &&
                    ssm__names_are_complete(checkpoint->entries, checkpoint->n_entries,
                                            checkpoint->claims.n_layers.value);
     close_files(checkpoint);

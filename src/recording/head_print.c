@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 
 static json_t *model_object(const ssm_recording_info *info)
 {
@@ -79,7 +80,7 @@ ssm_status ssm__head_print(const ssm_recording_info *info, const ssm_recording_w
     failed |= json_object_set_new(root, "window_gram",
                                   json_boolean(info->has_gram && info->has_window_gram));
     failed |= json_object_set_new(root, "windows", windows_array(windows, n_windows));
-    *text = failed != 0 ? NULL : json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    *text = failed != 0 ? NULL : ssm__json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(root);
     if (*text == NULL) {
         return ssm__fail(
@@ -96,9 +97,9 @@ static void describe(char *out, size_t size, const char *place, const json_t *ol
                      const json_t *new_value)
 {
     char *old_text =
-        old_value == NULL ? NULL : json_dumps(old_value, JSON_ENCODE_ANY | JSON_COMPACT);
+        old_value == NULL ? NULL : ssm__json_print(old_value, JSON_ENCODE_ANY | JSON_COMPACT);
     char *new_text =
-        new_value == NULL ? NULL : json_dumps(new_value, JSON_ENCODE_ANY | JSON_COMPACT);
+        new_value == NULL ? NULL : ssm__json_print(new_value, JSON_ENCODE_ANY | JSON_COMPACT);
     snprintf(out, size, "%s is %.120s there and %.120s here", place[0] == '\0' ? "the file" : place,
              old_text == NULL ? "missing" : old_text, new_text == NULL ? "missing" : new_text);
     free(old_text);

@@ -1,12 +1,12 @@
 #include "train/hf_config.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 
 static const char *torch_dtype(ssm_dtype dtype)
 {
@@ -71,7 +71,7 @@ ssm_status ssm__hf_config_write(const ssm_config *config, ssm_dtype dtype, const
     char *text =
         root == NULL
             ? NULL
-            : json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits_needed(config)));
+            : ssm__json_print(root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits_needed(config)));
     char *path = ssm__path_join(directory, "config.json");
     ssm_status status;
     if (text == NULL || path == NULL) {

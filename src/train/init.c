@@ -74,13 +74,7 @@ static ssm_status check_directory(const char *directory, ssm_error *err)
     static const char *const held[] = {"config.json", "model.safetensors",
                                        "model.safetensors.index.json", "pytorch_model.bin"};
     for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
-        char *path = ssm__path_join(directory, held[i]);
-        if (path == NULL) {
-            return ssm__fail_memory(err, "a path", strlen(directory));
-        }
-        bool found = ssm__is_file(path);
-        free(path);
-        if (found) {
+        if (ssm__holds_file(directory, held[i])) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(directory),
                              "the directory already holds a model (%s); choose another", held[i]);
         }
