@@ -1,0 +1,71 @@
+/* bench/bench.h: what a benchmark run shares: the model of the shape, the measured limits, samples.
+ *
+ * Every repetition measures the limits of the machine and every case one after the other, so that a
+ * ratio compares seconds of the same minute. */
+#ifndef SSM_BENCH_H
+#define SSM_BENCH_H
+
+#include <ssmscope/model.h>
+
+enum { BENCH_MAX_REPEATS = 101 };
+
+/* Limits of this machine on `threads` threads; one sample a repetition. NaN: not measured. */
+typedef struct bench_limits {
+    double sgemm_gflops; /* OpenBLAS at the in_proj shape, 1024 tokens */
+    double read_gbps;    /* streaming read of memory, 10^9 bytes a second */
+    double exp_per_s;    /* the scan's 2^p alone, operands in L1 */
+} bench_limits;
+
+typedef struct bench_run {
+    ssm_model *model;
+    const char *shape, *dtype;
+    ssm_pool *pool;
+    int threads;
+    int64_t tokens;
+    int64_t repeats;
+    int32_t *ids; /* [tokens] */
+    ssm_session *session;
+    bench_limits limits[BENCH_MAX_REPEATS]; /* one a repetition */
+} bench_run;
+
+/* One repetition of a case. */
+typedef struct bench_sample {
+    double seconds;  /* of the work */
+    double at_limit; /* seconds the work takes at the limit; NaN: no limit */
+    double ratio;    /* the case's ratio, NaN: none */
+} bench_sample;
+
+typedef struct bench_case {
+    const char *name;
+    const char *what;       /* for --help */
+    const char *limit;      /* "gemm+scan", "bandwidth", "gemm", "exp" or NULL */
+    const char *ratio_name; /* "ratio_over_plain" or NULL */
+    bool by_default;
+    int64_t (*tokens)(const bench_run *run); /* a sample */
+    /* Errors: MEMORY, FAILED. */
+    ssm_status (*sample)(bench_run *run, const bench_limits *limits, bench_sample *out,
+                         ssm_error *err);
+} bench_case;
+
+/* The cases, ended by a NULL name. */
+extern const bench_case bench_cases[];
+
+/* Monotonic clock, seconds. */
+double bench_now(void);
+double bench_median(double *values, int64_t count); /* sorts */
+/* Highest resident size since the last reset, bytes; 0 where the system does not tell. */
+size_t bench_peak_rss(void);
+void bench_reset_peak_rss(void);
+
+/* Seconds of y = x Wᵀ, [tokens, cols] × [rows, cols], by OpenBLAS on `threads` threads; NaN without
+ * it. */
+double bench_sgemm_seconds(int64_t tokens, int64_t rows, int64_t cols, int threads);
+const char *bench_sgemm_name(void); /* "OpenBLAS (SkylakeX)" or "not installed" */
+bool bench_limits_measure(bench_run *run, bench_limits *out);
+
+/* Operations of all linear maps of the blocks for one token (multiply and add apart). */
+double bench_linear_flops(const ssm_config *config);
+/* Bytes of weights read for one token, head included. */
+double bench_weight_bytes(const ssm_model *model);
+
+#endif

@@ -1,0 +1,289 @@
+/* bench/cases.c: the whole-model cases: prefill, decode, record, scan. */
+#include "bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/pool.h"
+#include "instrument/accumulator.h"
+
+/* The share of the exp-only rate that a scan is granted in the limit "gemm+scan"
+ * (docs/performance.md). */
+static const double scan_share = 0.4;
+enum { DECODE_STEPS = 24 };
+
+double bench_linear_flops(const ssm_config *c)
+{
+    const double D = (double)c->d_model, E = (double)c->d_inner, N = (double)c->d_state;
+    const double R = (double)c->dt_rank;
+    return 2.0 * (double)c->n_layers * (D * 2.0 * E + E * (R + 2.0 * N) + R * E + E * D);
+}
+
+double bench_weight_bytes(const ssm_model *model)
+{
+    const ssm_checkpoint *checkpoint = ssm_model_checkpoint(model);
+    double bytes = 0.0;
+    for (int64_t i = 0; i < ssm_checkpoint_count(checkpoint); i++) {
+        bytes += ssm_checkpoint_used(checkpoint, i)
+                     ? (double)ssm_checkpoint_at(checkpoint, i)->bytes
+                     : 0.0;
+    }
+    const ssm_config *c = ssm_model_config(model);
+    /* an untied embedding is read one row a token */
+    return c->tied ? bytes
+                   : bytes - (double)c->vocab_size * (double)c->d_model *
+                                 (double)ssm_dtype_size(model->embedding.dtype);
+}
+
+static int64_t all_tokens(const bench_run *run)
+{
+    return run->tokens;
+}
+
+static int64_t decode_tokens(const bench_run *run)
+{
+    (void)run;
+    return DECODE_STEPS;
+}
+
+static void ignore_logits(void *context, int64_t first, int64_t tokens, const float *logits)
+{
+    (void)context;
+    (void)first;
+    (void)tokens;
+    (void)logits;
+}
+
+static ssm_status timed_forward(bench_run *run, ssm_logits_want want, double *seconds,
+                                ssm_error *err)
+{
+    ssm_session_reset(run->session);
+    const double start = bench_now();
+    SSM__TRY(
+        ssm_session_forward(run->session, run->ids, run->tokens, want, ignore_logits, NULL, err));
+    *seconds = bench_now() - start;
+    return SSM_STATUS_OK;
+}
+
+static double prefill_limit(const bench_run *run, const bench_limits *limits)
+{
+    const ssm_config *c = ssm_model_config(run->model);
+    const double tokens = (double)run->tokens;
+    const double head = 2.0 * (double)c->vocab_size * (double)c->d_model;
+    const double exps = tokens * (double)(c->n_layers * c->d_inner * c->d_state);
+    return (tokens * bench_linear_flops(c) + head) / (1e9 * limits->sgemm_gflops) +
+           exps / (scan_share * limits->exp_per_s);
+}
+
+static ssm_status sample_prefill(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                 ssm_error *err)
+{
+    out->at_limit = prefill_limit(run, limits);
+    return timed_forward(run, SSM_LOGITS_LAST, &out->seconds, err);
+}
+
+static ssm_status sample_decode(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                ssm_error *err)
+{
+    ssm_session_reset(run->session);
+    const double start = bench_now();
+    for (int i = 0; i < DECODE_STEPS; i++) {
+        SSM__TRY(ssm_session_forward(run->session, run->ids + i, 1, SSM_LOGITS_LAST, ignore_logits,
+                                     NULL, err));
+    }
+    out->seconds = bench_now() - start;
+    out->at_limit = DECODE_STEPS * bench_weight_bytes(run->model) / (1e9 * limits->read_gbps);
+    return SSM_STATUS_OK;
+}
+
+/* The same pass with and without the instrument, without the head, which would flatter the ratio.
+ */
+static ssm_status sample_record(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                ssm_error *err)
+{
+    (void)limits;
+    ssm__accumulator sums;
+    const ssm__accumulator_options options = {
+        .window = run->tokens, .gram = true, .whole_blocks = true, .pool = run->pool};
+    SSM__TRY(ssm__accumulator_create(run->model, &options, &sums, err));
+    ssm__accumulator_begin(&sums, run->tokens); /* its memory is touched before the clock runs */
+    double plain = NAN;
+    ssm_status status = timed_forward(run, SSM_LOGITS_NONE, &plain, err);
+    ssm__session_set_sink(run->session, &sums.sink);
+    if (status == SSM_STATUS_OK) {
+        status = timed_forward(run, SSM_LOGITS_NONE, &out->seconds, err);
+    }
+    ssm__session_set_sink(run->session, NULL);
+    ssm__accumulator_free(&sums);
+    out->ratio = out->seconds / plain;
+    return status;
+}
+
+/* ---- the scan alone: all channels of one layer, tile by tile
+ * -------------------------------------- */
+
+typedef struct scan_run {
+    const bench_run *bench;
+    float *tile, *bc, *state; /* [G][3][65][16]; [64][2N]; [G][N][16] */
+    int64_t tiles;
+} scan_run;
+
+static void scan_task(void *context, int64_t g, int thread)
+{
+    (void)thread;
+    const scan_run *run = context;
+    const ssm_model *model = run->bench->model;
+    const int64_t N = model->config->d_state;
+    const int64_t rows = SSM__TILE_ROWS * SSM__LANES;
+    float *tile = run->tile + g * 3 * rows;
+    for (int64_t i = 0; i < run->tiles; i++) {
+        const ssm__scan_args args = {.tokens = SSM__TILE,
+                                     .d_state = N,
+                                     .u = tile,
+                                     .delta = tile + rows,
+                                     .z = tile + 2 * rows,
+                                     .B = run->bc,
+                                     .C = run->bc + N,
+                                     .bc_stride = (ptrdiff_t)(2 * N),
+                                     .A2 = model->layers[0].A2 + g * N * SSM__LANES,
+                                     .D = model->layers[0].D + g * SSM__LANES,
+                                     .state = run->state + g * N * SSM__LANES,
+                                     .y = tile};
+        model->kernels->scan(&args);
+    }
+}
+
+static ssm_status sample_scan(bench_run *run, const bench_limits *limits, bench_sample *out,
+                              ssm_error *err)
+{
+    const ssm_model *model = run->model;
+    const int64_t G = model->n_groups16;
+    const int64_t N = model->config->d_state;
+    const int64_t values = G * 3 * SSM__TILE_ROWS * SSM__LANES;
+    scan_run scan = {.bench = run, .tiles = (run->tokens + SSM__TILE - 1) / SSM__TILE};
+    scan.tile = malloc((size_t)values * sizeof(float));
+    scan.bc = malloc((size_t)(SSM__TILE * 2 * N) * sizeof(float));
+    scan.state = calloc((size_t)(G * N * SSM__LANES), sizeof(float));
+    ssm_status status = SSM_STATUS_OK;
+    if (!scan.tile || !scan.bc || !scan.state) {
+        status = ssm__fail_memory(err, "the scan's arrays", (size_t)values * sizeof(float));
+    } else {
+        for (int64_t i = 0; i < values; i++) {
+            scan.tile[i] = 0.01f + 0.001f * (float)(i % 37);
+        }
+        for (int64_t i = 0; i < SSM__TILE * 2 * N; i++) {
+            scan.bc[i] = 0.1f * (float)(i % 7) - 0.3f;
+        }
+        const double start = bench_now();
+        ssm__pool_run(run->pool, scan_task, &scan, G);
+        out->seconds = bench_now() - start;
+        const double exps = (double)(scan.tiles * SSM__TILE * G * SSM__LANES * N);
+        out->at_limit = exps / limits->exp_per_s;
+    }
+    free(scan.tile);
+    free(scan.bc);
+    free(scan.state);
+    return status;
+}
+
+/* ---- the linear kernel against sgemm at the shapes of a layer
+ * ------------------------------------- */
+
+typedef struct linear_run {
+    const ssm__kernels *kernels;
+    const ssm__matrix *w;
+    ssm__view x, y;
+    int64_t tokens;
+} linear_run;
+
+enum { LINEAR_ROWS = 48 };
+
+static void linear_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const linear_run *run = context;
+    const int64_t end = (task + 1) * LINEAR_ROWS;
+    for (int64_t t = 0; t < run->tokens; t += SSM__TILE) { /* as the model does: tile by tile */
+        ssm__view x = run->x, y = run->y;
+        x.data += t * x.row_stride;
+        y.data += t * y.row_stride;
+        run->kernels->linear(run->w, NULL, x, y,
+                             run->tokens - t < SSM__TILE ? run->tokens - t : SSM__TILE,
+                             task * LINEAR_ROWS, end < run->w->rows ? end : run->w->rows);
+    }
+}
+
+static ssm_status sample_linear(bench_run *run, const ssm__matrix *w, bench_sample *out,
+                                ssm_error *err)
+{
+    const size_t x_count = (size_t)(run->tokens * w->cols);
+    const size_t y_count = (size_t)(run->tokens * w->rows);
+    float *x = malloc(x_count * sizeof *x);
+    float *y = calloc(y_count, sizeof *y);
+    if (!x || !y) {
+        free(x);
+        free(y);
+        return ssm__fail_memory(err, "a matrix", y_count * sizeof *y);
+    }
+    for (size_t i = 0; i < x_count; i++) {
+        x[i] = (float)(i % 251) * 0.01f - 1.0f;
+    }
+    linear_run linear = {.kernels = run->model->kernels,
+                         .w = w,
+                         .x = {x, (ptrdiff_t)w->cols, SSM__LANES},
+                         .y = {y, (ptrdiff_t)w->rows, SSM__LANES},
+                         .tokens = run->tokens};
+    out->at_limit = bench_sgemm_seconds(run->tokens, w->rows, w->cols, run->threads);
+    out->seconds = INFINITY;
+    for (int i = 0; i < 3; i++) { /* best of three after a warm-up, as for sgemm */
+        const double start = bench_now();
+        ssm__pool_run(run->pool, linear_task, &linear, (w->rows + LINEAR_ROWS - 1) / LINEAR_ROWS);
+        out->seconds = i > 0 ? fmin(out->seconds, bench_now() - start) : INFINITY;
+    }
+    free(x);
+    free(y);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status sample_in_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                 ssm_error *err)
+{
+    (void)limits;
+    ssm__matrix both = run->model->layers[0].in_proj_x; /* the halves lie one after the other */
+    both.rows *= 2;
+    return sample_linear(run, &both, out, err);
+}
+static ssm_status sample_out_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                  ssm_error *err)
+{
+    (void)limits;
+    return sample_linear(run, &run->model->layers[0].out_proj, out, err);
+}
+static ssm_status sample_x_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                ssm_error *err)
+{
+    (void)limits;
+    return sample_linear(run, &run->model->layers[0].x_proj, out, err);
+}
+static ssm_status sample_dt_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                 ssm_error *err)
+{
+    (void)limits;
+    return sample_linear(run, &run->model->layers[0].dt_proj, out, err);
+}
+
+const bench_case bench_cases[] = {
+    {"prefill", "a forward pass over all tokens, logits of the last one", "gemm+scan", NULL, true,
+     all_tokens, sample_prefill},
+    {"decode", "one token at a time with logits", "bandwidth", NULL, true, decode_tokens,
+     sample_decode},
+    {"record", "a forward pass with every layer's full Gram, without the head", NULL,
+     "ratio_over_plain", true, all_tokens, sample_record},
+    {"scan", "the selective scan of one layer", "exp", NULL, true, all_tokens, sample_scan},
+    {"linear_in_proj", "in_proj of one layer against sgemm", "gemm", NULL, true, all_tokens,
+     sample_in_proj},
+    {"linear_out_proj", "out_proj", "gemm", NULL, true, all_tokens, sample_out_proj},
+    {"linear_x_proj", "x_proj", "gemm", NULL, true, all_tokens, sample_x_proj},
+    {"linear_dt_proj", "dt_proj", "gemm", NULL, true, all_tokens, sample_dt_proj},
+    {NULL, NULL, NULL, NULL, false, NULL, NULL}};
