@@ -2,6 +2,14 @@
 #ifndef SSM_KERNELS_BODY_ELEMENTWISE_H
 #define SSM_KERNELS_BODY_ELEMENTWISE_H
 
+#include <math.h>
+
+#include "kernels/kernels.h"
+#ifndef SSM_KERNELS_VEC_H
+#include "kernels/vec_portable.h" /* read alone; a variant has included its own */
+#endif
+#include "kernels/body_math.h"
+
 static void kernel_exp(const float *x, float *out, int64_t count)
 {
     for (int64_t i = 0; i < count; i += 16) {

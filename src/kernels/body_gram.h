@@ -5,6 +5,11 @@
 #ifndef SSM_KERNELS_BODY_GRAM_H
 #define SSM_KERNELS_BODY_GRAM_H
 
+#include "kernels/kernels.h"
+#ifndef SSM_KERNELS_VEC_H
+#include "kernels/vec_portable.h" /* read alone; a variant has included its own */
+#endif
+
 #define GRAM_INLINE static inline __attribute__((always_inline))
 
 /* Index of (i, j), i ≤ j < m, in the row-major upper triangle of an m×m matrix. */

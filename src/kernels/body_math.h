@@ -6,6 +6,10 @@
 #ifndef SSM_KERNELS_BODY_MATH_H
 #define SSM_KERNELS_BODY_MATH_H
 
+#ifndef SSM_KERNELS_VEC_H
+#include "kernels/vec_portable.h" /* read alone; a variant has included its own */
+#endif
+
 /* 2^p for p ≤ 0; p below −126 counts as −126, so the result is never denormal. NaN stays NaN. */
 static inline v16 v16_exp2_decay(v16 p)
 {

@@ -7,6 +7,12 @@
 #ifndef SSM_KERNELS_BODY_SCAN_H
 #define SSM_KERNELS_BODY_SCAN_H
 
+#include "kernels/kernels.h"
+#ifndef SSM_KERNELS_VEC_H
+#include "kernels/vec_portable.h" /* read alone; a variant has included its own */
+#endif
+#include "kernels/body_math.h"
+
 #define SCAN_INLINE static inline __attribute__((always_inline))
 
 enum { SCAN_SUBTILE = 16 }; /* tokens whose inputs, outputs and modes stay in L1 */
