@@ -161,8 +161,14 @@ static ssm_status merge_long(ssm__bpe_run *run, ssm_ids *ids, ssm_error *err)
     for (size_t i = 0; i + 1 < count; i++) {
         SSM__TRY(queue_pair(run, (uint32_t)i, err));
     }
-    uint64_t key;
-    while (ssm__merge_queue_pop(&run->queue, &key)) {
+    for (;;) {
+        uint64_t key;
+        bool found;
+        SSM__TRY(ssm__merge_queue_pop(&run->queue, &key, &found, err));
+        if (!found) {
+            break;
+        }
+        __builtin_prefetch(&symbols[ssm__merge_queue_ahead(&run->queue)]);
         uint32_t left = (uint32_t)key;
         uint32_t right = symbols[left].next;
         if (symbols[left].id < 0 || right == NONE) {

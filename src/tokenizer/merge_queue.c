@@ -2,42 +2,62 @@
 #include "tokenizer/merge_queue.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "tokenizer/growable.h"
 
-enum { ARITY = 4 }; /* four children share a cache line, and the heap is half as deep */
+enum {
+    ARITY = 4, /* four children share a cache line, and the heap is half as deep */
+    DIGIT_BITS = 8,
+    DIGIT_VALUES = 1 << DIGIT_BITS,
+    SMALL = 64 /* sorted by insertion */
+};
 
-ssm_status ssm__merge_queue_push(ssm__merge_queue *queue, uint64_t key, ssm_error *err)
+static ssm_status reserve(ssm__key_list *list, size_t count, ssm_error *err)
 {
-    if (queue->n_heap == queue->heap_capacity) {
-        void *heap = queue->heap;
-        SSM__TRY(ssm__grow(&heap, &queue->heap_capacity, queue->n_heap + 1, sizeof *queue->heap,
-                           "a merge queue", err));
-        queue->heap = heap;
-    }
-    size_t at = queue->n_heap++;
-    while (at > 0 && key < queue->heap[(at - 1) / ARITY]) {
-        queue->heap[at] = queue->heap[(at - 1) / ARITY];
-        at = (at - 1) / ARITY;
-    }
-    queue->heap[at] = key;
+    void *data = list->data;
+    SSM__TRY(ssm__grow(&data, &list->capacity, count, sizeof *list->data, "a merge queue", err));
+    list->data = data;
     return SSM_STATUS_OK;
 }
 
-static uint64_t heap_pop(ssm__merge_queue *queue)
+static void swap_lists(ssm__key_list *left, ssm__key_list *right)
 {
-    uint64_t *heap = queue->heap;
+    ssm__key_list list = *left;
+    *left = *right;
+    *right = list;
+}
+
+/* ---- heap ------------------------------------------------------------------------------------ */
+
+ssm_status ssm__merge_queue_push(ssm__merge_queue *queue, uint64_t key, ssm_error *err)
+{
+    ssm__key_list *heap = &queue->heap;
+    if (heap->count == heap->capacity) {
+        SSM__TRY(reserve(heap, heap->count + 1, err));
+    }
+    size_t at = heap->count++;
+    while (at > 0 && key < heap->data[(at - 1) / ARITY]) {
+        heap->data[at] = heap->data[(at - 1) / ARITY];
+        at = (at - 1) / ARITY;
+    }
+    heap->data[at] = key;
+    return SSM_STATUS_OK;
+}
+
+static uint64_t heap_pop(ssm__key_list *list)
+{
+    uint64_t *heap = list->data;
     uint64_t smallest = heap[0];
-    uint64_t key = heap[--queue->n_heap];
+    size_t count = --list->count;
+    uint64_t key = heap[count];
     size_t at = 0;
     for (;;) {
         size_t child = ARITY * at + 1;
-        if (child >= queue->n_heap) {
+        if (child >= count) {
             break;
         }
-        size_t end = child + ARITY < queue->n_heap ? child + ARITY : queue->n_heap;
+        size_t end = child + ARITY < count ? child + ARITY : count;
         size_t least = child;
         for (size_t other = child + 1; other < end; other++) {
             least = heap[other] < heap[least] ? other : least;
@@ -52,60 +72,109 @@ static uint64_t heap_pop(ssm__merge_queue *queue)
     return smallest;
 }
 
-static int compare_keys(const void *left, const void *right)
+/* ---- sorted list ----------------------------------------------------------------------------- */
+
+static bool is_sorted(const ssm__key_list *list)
 {
-    uint64_t a = *(const uint64_t *)left;
-    uint64_t b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
+    for (size_t i = 1; i < list->count; i++) {
+        if (list->data[i - 1] > list->data[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void sort_small(ssm__key_list *list)
+{
+    for (size_t i = 1; i < list->count; i++) {
+        uint64_t key = list->data[i];
+        size_t at = i;
+        for (; at > 0 && list->data[at - 1] > key; at--) {
+            list->data[at] = list->data[at - 1];
+        }
+        list->data[at] = key;
+    }
+}
+
+/* One pass of a radix sort: from → to, stable, by the digit at `shift`. */
+static void sort_digit(const ssm__key_list *from, ssm__key_list *to, unsigned shift)
+{
+    size_t starts[DIGIT_VALUES] = {0};
+    for (size_t i = 0; i < from->count; i++) {
+        starts[from->data[i] >> shift & (DIGIT_VALUES - 1)]++;
+    }
+    size_t start = 0;
+    for (size_t digit = 0; digit < DIGIT_VALUES; digit++) {
+        size_t here = starts[digit];
+        starts[digit] = start;
+        start += here;
+    }
+    for (size_t i = 0; i < from->count; i++) {
+        to->data[starts[from->data[i] >> shift & (DIGIT_VALUES - 1)]++] = from->data[i];
+    }
+    to->count = from->count;
+}
+
+/* Radix sort over the digits that differ anywhere; scratch is overwritten. */
+static ssm_status sort_large(ssm__key_list *list, ssm__key_list *scratch, ssm_error *err)
+{
+    SSM__TRY(reserve(scratch, list->count, err));
+    uint64_t differing = 0;
+    for (size_t i = 1; i < list->count; i++) {
+        differing |= list->data[i] ^ list->data[0];
+    }
+    for (unsigned shift = 0; shift < 64; shift += DIGIT_BITS) {
+        if ((differing >> shift & (DIGIT_VALUES - 1)) != 0) {
+            sort_digit(list, scratch, shift);
+            swap_lists(list, scratch);
+        }
+    }
+    return SSM_STATUS_OK;
 }
 
 /* Turns the heap into the sorted list. Pushes in rising order leave the heap sorted already. */
-static void refill(ssm__merge_queue *queue)
+static ssm_status refill(ssm__merge_queue *queue, ssm_error *err)
 {
-    uint64_t *keys = queue->heap;
-    size_t capacity = queue->heap_capacity;
-    size_t count = queue->n_heap;
-    queue->heap = queue->sorted;
-    queue->heap_capacity = queue->sorted_capacity;
-    queue->n_heap = 0;
-    queue->sorted = keys;
-    queue->sorted_capacity = capacity;
-    queue->n_sorted = count;
-    queue->taken = 0;
-    for (size_t i = 1; i < count; i++) {
-        if (keys[i - 1] > keys[i]) {
-            qsort(keys, count, sizeof *keys, compare_keys);
-            return;
+    if (!is_sorted(&queue->heap)) {
+        if (queue->heap.count <= SMALL) {
+            sort_small(&queue->heap);
+        } else {
+            SSM__TRY(sort_large(&queue->heap, &queue->sorted, err));
         }
     }
+    swap_lists(&queue->heap, &queue->sorted);
+    queue->heap.count = 0;
+    queue->taken = 0;
+    return SSM_STATUS_OK;
 }
 
-bool ssm__merge_queue_pop(ssm__merge_queue *queue, uint64_t *key)
+ssm_status ssm__merge_queue_pop(ssm__merge_queue *queue, uint64_t *key, bool *found, ssm_error *err)
 {
-    if (queue->taken == queue->n_sorted) {
-        if (queue->n_heap == 0) {
-            return false;
-        }
-        refill(queue);
+    *found = queue->taken < queue->sorted.count || queue->heap.count > 0;
+    if (!*found) {
+        return SSM_STATUS_OK;
     }
-    if (queue->n_heap > 0 && queue->heap[0] < queue->sorted[queue->taken]) {
-        *key = heap_pop(queue);
+    if (queue->taken == queue->sorted.count) {
+        SSM__TRY(refill(queue, err));
+    }
+    if (queue->heap.count > 0 && queue->heap.data[0] < queue->sorted.data[queue->taken]) {
+        *key = heap_pop(&queue->heap);
     } else {
-        *key = queue->sorted[queue->taken++];
+        *key = queue->sorted.data[queue->taken++];
     }
-    return true;
+    return SSM_STATUS_OK;
 }
 
 void ssm__merge_queue_clear(ssm__merge_queue *queue)
 {
     queue->taken = 0;
-    queue->n_sorted = 0;
-    queue->n_heap = 0;
+    queue->sorted.count = 0;
+    queue->heap.count = 0;
 }
 
 void ssm__merge_queue_free(ssm__merge_queue *queue)
 {
-    free(queue->sorted);
-    free(queue->heap);
+    free(queue->sorted.data);
+    free(queue->heap.data);
     *queue = (ssm__merge_queue){0};
 }
