@@ -1,0 +1,350 @@
+/* Broken tokenizer.json files, named by the rule they break, each with its own message. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "test_paths.h"
+#include "tokenizer/growable.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct field {
+    const char *key;
+    const char *json;
+} field;
+
+#define VOCAB  "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<e>\":3,\"\\u0120\":4}"
+#define MERGES "\"merges\":[[\"a\",\"b\"]]"
+#define TOKEN(id, content, rest)                                                                   \
+    "{\"id\":" id ",\"content\":\"" content "\",\"single_word\":false,\"lstrip\":false,"           \
+    "\"rstrip\":false,\"normalized\":false" rest "}"
+
+static const field valid[] = {
+    {"version", "\"1.0\""},
+    {"truncation", "null"},
+    {"padding", "null"},
+    {"added_tokens", "[" TOKEN("3", "<e>", ",\"special\":true") "]"},
+    {"normalizer", "{\"type\":\"NFC\"}"},
+    {"pre_tokenizer", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true}"},
+    {"post_processor", "null"},
+    {"decoder", "{\"type\":\"ByteLevel\"}"},
+    {"model", "{\"type\":\"BPE\"," VOCAB "," MERGES "}"},
+};
+enum { N_FIELDS = sizeof valid / sizeof valid[0] };
+
+/* The valid file with one field replaced; json NULL leaves it out; an unknown key is added. */
+static ssm_text build(const char *key, const char *json)
+{
+    ssm_text text = {0};
+    char field_text[4096];
+    const char *separator = "{";
+    bool known = false;
+    for (int i = 0; i < N_FIELDS; i++) {
+        bool replaced = strcmp(valid[i].key, key) == 0;
+        known = known || replaced;
+        const char *value = replaced ? json : valid[i].json;
+        if (value == NULL) {
+            continue;
+        }
+        snprintf(field_text, sizeof field_text, "%s\"%s\":%s", separator, valid[i].key, value);
+        ssm__text_append(&text, field_text, strlen(field_text), NULL);
+        separator = ",";
+    }
+    if (!known) {
+        snprintf(field_text, sizeof field_text, ",\"%s\":%s", key, json);
+        ssm__text_append(&text, field_text, strlen(field_text), NULL);
+    }
+    ssm__text_append(&text, "}", 1, NULL);
+    return text;
+}
+
+typedef struct broken {
+    const char *rule;
+    const char *key;
+    const char *json;
+    const char *message;
+} broken;
+
+#define SPLIT(pattern)                                                                             \
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern                                        \
+    "\"},\"behavior\":\"Isolated\",\"invert\":false}"
+#define MODEL(options) "{\"type\":\"BPE\"," options VOCAB "," MERGES "}"
+#define TEMPLATE(single, special)                                                                  \
+    "{\"type\":\"TemplateProcessing\",\"single\":" single                                          \
+    ",\"pair\":[],\"special_tokens\":" special "}"
+#define PART_A "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
+#define PART_S "{\"SpecialToken\":{\"id\":\"s\",\"type_id\":0}}"
+
+static const broken table[] = {
+    /* the file */
+    {"unknown field", "extra", "1", "unknown field \"extra\""},
+    {"another version", "version", "\"2.0\"", "version \"2.0\""},
+    {"version is no string", "version", "1", "expected \"1.0\""},
+    {"truncation", "truncation", "{\"max_length\":8}", "truncation is not supported"},
+    {"padding", "padding", "{\"strategy\":\"BatchLongest\"}", "padding is not supported"},
+    /* normalizer */
+    {"unknown normalizer", "normalizer", "{\"type\":\"NFKC\"}", "normalizer NFKC is not supported"},
+    {"normalizer is a string", "normalizer", "\"NFC\"", "must be an object"},
+    {"normalizer without type", "normalizer", "{}", "no string \"type\""},
+    {"normalizer with a field", "normalizer", "{\"type\":\"NFC\",\"form\":\"D\"}",
+     "unknown field \"form\""},
+    {"normalizer sequence of nothing", "normalizer", "{\"type\":\"Sequence\"}",
+     "needs a list \"normalizers\""},
+    {"unknown normalizer in a sequence", "normalizer",
+     "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}",
+     "normalizer Lowercase is not supported"},
+    /* pre-tokenizer */
+    {"unknown pre-tokenizer", "pre_tokenizer", "{\"type\":\"Metaspace\"}",
+     "pre_tokenizer Metaspace is not supported yet"},
+    {"pre-tokenizer of a later issue", "pre_tokenizer",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":false}]"
+     "}",
+     "pre_tokenizer Digits is not supported yet"},
+    {"ByteLevel without add_prefix_space", "pre_tokenizer", "{\"type\":\"ByteLevel\"}",
+     "needs \"add_prefix_space\""},
+    {"ByteLevel with a field", "pre_tokenizer",
+     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"regex\":1}", "unknown field \"regex\""},
+    {"Split without invert", "pre_tokenizer",
+     "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Isolated\"}",
+     "needs \"invert\""},
+    {"Split with another behavior", "pre_tokenizer",
+     "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Both\",\"invert\":false}",
+     "behavior \"Both\""},
+    {"Split without a pattern", "pre_tokenizer",
+     "{\"type\":\"Split\",\"pattern\":\"a\",\"behavior\":\"Isolated\",\"invert\":false}",
+     "needs \"pattern\""},
+    {"Split with an empty pattern", "pre_tokenizer", SPLIT(""), "0 bytes"},
+    {"Split with an open group", "pre_tokenizer", SPLIT("(a"), "does not compile"},
+    {"Split with an open set", "pre_tokenizer", SPLIT("[ab"), "a set without its end"},
+    {"Split with a set in a set", "pre_tokenizer", SPLIT("[a[bc]]"), "a set in a set"},
+    {"Split with an intersection", "pre_tokenizer", SPLIT("[a&&b]"), "intersection"},
+    {"Split with a word boundary", "pre_tokenizer", SPLIT("\\\\bword"), "\\b at byte 0"},
+    {"Split with a back reference", "pre_tokenizer", SPLIT("(a)\\\\1"), "\\1 at byte 3"},
+    {"Split with hexadecimal class", "pre_tokenizer", SPLIT("\\\\h+"), "\\h at byte 0"},
+    {"Split with an option in the middle", "pre_tokenizer", SPLIT("a(?i)b"), "this kind of group"},
+    {"Split with a named group", "pre_tokenizer", SPLIT("(?<n>a)"), "this kind of group"},
+    {"Split with {,n}", "pre_tokenizer", SPLIT("a{,3}"), "a brace"},
+    {"Split with {n}+", "pre_tokenizer", SPLIT("a{3}+"), "second quantifier"},
+    {"Split with \\W in a set", "pre_tokenizer", SPLIT("[\\\\W_]"), "\\W in a set"},
+    {"Split with a range to a class", "pre_tokenizer", SPLIT("[a-\\\\s]"), "behind a hyphen"},
+    {"Split with a lone backslash", "pre_tokenizer", SPLIT("a\\\\"), "backslash at the end"},
+    {"Sequences too deep", "pre_tokenizer",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"Sequence\",\"pretokenizers\":[]}]}]}]}]}]}]}]}]}",
+     "deep"},
+    /* post-processor */
+    {"unknown post-processor", "post_processor", "{\"type\":\"BertProcessing\"}",
+     "post_processor BertProcessing is not supported yet"},
+    {"template without the text", "post_processor",
+     TEMPLATE("[" PART_S "]", "{\"s\":{\"ids\":[3]}}"), "one Sequence A"},
+    {"template with the text twice", "post_processor", TEMPLATE("[" PART_A "," PART_A "]", "{}"),
+     "one Sequence A"},
+    {"template with another text", "post_processor",
+     TEMPLATE("[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}]", "{}"), "one Sequence A"},
+    {"template with a missing token", "post_processor", TEMPLATE("[" PART_S "," PART_A "]", "{}"),
+     "no ids for \"s\""},
+    {"template with a negative id", "post_processor",
+     TEMPLATE("[" PART_S "," PART_A "]", "{\"s\":{\"ids\":[-1]}}"), "no number of a token"},
+    {"template with an id outside", "post_processor",
+     TEMPLATE("[" PART_S "," PART_A "]", "{\"s\":{\"ids\":[99]}}"), "id 99 is not in"},
+    /* decoder */
+    {"unknown decoder", "decoder", "{\"type\":\"WordPiece\"}",
+     "decoder WordPiece is not supported yet"},
+    {"decoder of two stages", "decoder",
+     "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"Fuse\"}]}",
+     "Sequence of 2 stages"},
+    /* model */
+    {"no model", "model", NULL, "model must be an object"},
+    {"unknown model", "model", "{\"type\":\"Unigram\",\"vocab\":[]}", "model Unigram is not"},
+    {"model without type or merges", "model", "{\"vocab\":{\"a\":0}}", "no string \"type\""},
+    {"dropout", "model", MODEL("\"dropout\":0.1,"), "dropout is not supported"},
+    {"continuing_subword_prefix", "model", MODEL("\"continuing_subword_prefix\":\"##\","),
+     "continuing_subword_prefix is not supported"},
+    {"end_of_word_suffix", "model", MODEL("\"end_of_word_suffix\":\"</w>\","),
+     "end_of_word_suffix is not supported"},
+    {"byte_fallback", "model", MODEL("\"byte_fallback\":true,"), "byte_fallback is not supported"},
+    {"unknown model option", "model", MODEL("\"cache\":1,"), "unknown field \"cache\""},
+    {"fuse_unk is no boolean", "model", MODEL("\"fuse_unk\":1,"), "needs \"fuse_unk\""},
+    {"unk_token outside", "model", MODEL("\"unk_token\":\"<unk>\","),
+     "unk_token \"<unk>\" is not in the vocabulary"},
+    {"unk_token is no string", "model", MODEL("\"unk_token\":0,"), "needs a string \"unk_token\""},
+    {"no vocabulary", "model", "{\"type\":\"BPE\"," MERGES "}", "non-empty object \"vocab\""},
+    {"empty vocabulary", "model", "{\"type\":\"BPE\",\"vocab\":{}," MERGES "}", "non-empty object"},
+    {"negative id", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":-1}," MERGES "}",
+     "\"a\" needs an id"},
+    {"fractional id", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":0.5}," MERGES "}",
+     "needs an id"},
+    {"huge id", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":2147483647}," MERGES "}",
+     "needs an id"},
+    {"one id twice", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}," MERGES "}",
+     "gives the id 0"},
+    {"no merges", "model", "{\"type\":\"BPE\"," VOCAB "}", "\"merges\""},
+    {"empty merges", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[]}", "found 0"},
+    {"merges is no list", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":{}}", "list \"merges\""},
+    {"merges of a version only", "model",
+     "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"#version: 1\"]}", "no entry but"},
+    {"merge of one token", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"ab\"]}",
+     "merges[0] is not two tokens"},
+    {"merge of three tokens", "model",
+     "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\",\"a b ab\"]}", "merges[1] is not two tokens"},
+    {"merge list of three", "model",
+     "{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\",\"b\",\"ab\"]]}", "merges[0] is not a pair"},
+    {"merge forms mixed", "model",
+     "{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\",\"b\"],\"a b\"]}", "merges[1] is not a pair"},
+    {"merge left outside", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"x b\"]}",
+     "merges[0]: \"x\" is not in the vocabulary"},
+    {"merge right outside", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a x\"]}",
+     "merges[0]: \"x\" is not in the vocabulary"},
+    {"merge result outside", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\",\"b a\"]}",
+     "merges[1]: \"ba\" is not in the vocabulary"},
+    {"merge with an empty side", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"\",\"b\"]]}",
+     "merges[0]: \"\" is not in the vocabulary"},
+    /* added tokens */
+    {"added_tokens is no list", "added_tokens", "{}", "must be a list"},
+    {"added token without content", "added_tokens", "[{\"id\":3}]", "needs a string \"content\""},
+    {"added token without a flag", "added_tokens", "[" TOKEN("3", "<e>", "") "]",
+     "needs \"special\""},
+    {"added token with a field", "added_tokens",
+     "[" TOKEN("3", "<e>", ",\"special\":true,\"score\":1") "]", "unknown field \"score\""},
+    {"empty added token", "added_tokens", "[" TOKEN("3", "", ",\"special\":true") "]", "0 bytes"},
+    {"added token twice", "added_tokens",
+     "[" TOKEN("3", "<e>", ",\"special\":true") "," TOKEN("3", "<e>", ",\"special\":true") "]",
+     "has \"<e>\" twice"},
+    {"added token against the vocabulary", "added_tokens",
+     "[" TOKEN("5", "<e>", ",\"special\":true") "]", "must have the id 3"},
+    {"added token behind a gap", "added_tokens", "[" TOKEN("9", "<f>", ",\"special\":true") "]",
+     "must have the id 5 (the next free one), found 9"},
+    {"added token without id", "added_tokens", "[" TOKEN("null", "<f>", ",\"special\":true") "]",
+     "must have the id 5"},
+    {"added tokens equal after NFC", "added_tokens",
+     "[{\"id\":5,\"content\":\"\\u00e9\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+     "\"normalized\":true,\"special\":false},"
+     "{\"id\":6,\"content\":\"e\\u0301\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+     "\"normalized\":true,\"special\":false}]",
+     "the same text"},
+};
+enum { N_BROKEN = sizeof table / sizeof table[0] };
+
+static void check_refused(const char *rule, const char *text, size_t bytes, const char *message)
+{
+    ssm_error err = {0};
+    ssm_tokenizer *tokenizer = NULL;
+    ssm_status status = ssm__tokenizer_from_memory("t.json", text, bytes, &tokenizer, &err);
+    if (status != SSM_STATUS_FILE) {
+        ssm_tokenizer_free(tokenizer);
+        fail_msg("%s: status %d, expected a FILE error", rule, status);
+    }
+    assert_null(tokenizer);
+    if (strstr(err.message, message) == NULL) {
+        fail_msg("%s: \"%s\" does not hold \"%s\"", rule, err.message, message);
+    }
+    assert_string_equal(err.file, "t.json");
+}
+
+static void each_rule(void **state)
+{
+    (void)state;
+    assert_true(N_BROKEN >= 25);
+    for (int i = 0; i < N_BROKEN; i++) {
+        ssm_text text = build(table[i].key, table[i].json);
+        check_refused(table[i].rule, text.data, text.bytes, table[i].message);
+        ssm_text_free(&text);
+    }
+}
+
+static void not_json(void **state)
+{
+    (void)state;
+    check_refused("empty file", "", 0, "");
+    check_refused("a list", "[]", 2, "must be an object");
+    const char duplicate[] = "{\"version\":\"1.0\",\"version\":\"1.0\"}";
+    check_refused("duplicate key", duplicate, strlen(duplicate), "duplicate");
+    ssm_text text = build("", "0");
+    for (size_t cut = 1; cut < text.bytes; cut += 7) {
+        check_refused("cut off", text.data, cut, "");
+    }
+    ssm_text_free(&text);
+}
+
+/* The table means nothing unless the file it starts from is good. */
+static void base_is_valid(void **state)
+{
+    (void)state;
+    ssm_text text = build("version", "\"1.0\"");
+    ssm_error err = {0};
+    ssm_tokenizer *tokenizer = NULL;
+    if (ssm__tokenizer_from_memory("t.json", text.data, text.bytes, &tokenizer, &err) !=
+        SSM_STATUS_OK) {
+        fail_msg("%s", err.message);
+    }
+    ssm_ids ids = {0};
+    assert_int_equal(ssm_tokenizer_encode(tokenizer, "ab<e>b a", 8, NULL, &ids, &err), 0);
+    const int32_t expected[] = {2, 3, 1, 4, 0};
+    assert_int_equal(ids.count, 5);
+    assert_memory_equal(ids.data, expected, sizeof expected);
+    ssm_ids_free(&ids);
+    ssm_tokenizer_free(tokenizer);
+    ssm_text_free(&text);
+}
+
+/* Both merge forms, with and without the version line, and a model without its type. */
+static void accepted_forms(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\"]}",
+        "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"#version: 0.2\",\"a b\"]}",
+        "{" VOCAB "," MERGES "}",
+        MODEL("\"dropout\":0.0,\"unk_token\":null,\"end_of_word_suffix\":\"\",\"fuse_unk\":null,"),
+    };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        ssm_text text = build("model", models[i]);
+        ssm_error err = {0};
+        ssm_tokenizer *tokenizer = NULL;
+        if (ssm__tokenizer_from_memory("t.json", text.data, text.bytes, &tokenizer, &err) !=
+            SSM_STATUS_OK) {
+            fail_msg("model %zu: %s", i, err.message);
+        }
+        ssm_ids ids = {0};
+        assert_int_equal(ssm_tokenizer_encode(tokenizer, "ab", 2, NULL, &ids, &err), 0);
+        assert_int_equal(ids.count, 1);
+        assert_int_equal(ids.data[0], 2);
+        ssm_ids_free(&ids);
+        ssm_tokenizer_free(tokenizer);
+        ssm_text_free(&text);
+    }
+}
+
+static void paths(void **state)
+{
+    (void)state;
+    char directory[TEST_PATH_MAX];
+    test_make_directory(directory);
+    ssm_error err = {0};
+    ssm_tokenizer *tokenizer = NULL;
+    assert_int_equal(ssm_tokenizer_open(directory, &tokenizer, &err), SSM_STATUS_FILE);
+    assert_non_null(strstr(err.message, "EleutherAI/gpt-neox-20b"));
+    char missing[TEST_PATH_MAX + 32];
+    snprintf(missing, sizeof missing, "%s/missing.json", directory);
+    ssm_error_clear(&err);
+    assert_int_equal(ssm_tokenizer_open(missing, &tokenizer, &err), SSM_STATUS_FILE);
+    assert_non_null(strstr(err.file, "missing.json"));
+    assert_null(tokenizer);
+    test_remove_directory(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(base_is_valid), cmocka_unit_test(accepted_forms),
+        cmocka_unit_test(each_rule), cmocka_unit_test(not_json), cmocka_unit_test(paths)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
