@@ -261,7 +261,7 @@ static void check_behavior(ssm__split_behavior behavior, const char *expected)
     for (size_t i = 0; i < pieces.count; i++) {
         length += (size_t)snprintf(got + length, sizeof got - length, "%.*s|",
                                    (int)(pieces.data[i].end - pieces.data[i].start),
-                                   "the-final--countdown" + pieces.data[i].start);
+                                   &"the-final--countdown"[pieces.data[i].start]);
     }
     assert_string_equal(got, expected);
     ssm__pieces_free(&pieces);
