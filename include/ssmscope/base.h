@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #if defined(__GNUC__)
-#define SSM_API __attribute__((visibility("default")))
+#define SSM_API               __attribute__((visibility("default")))
 #define SSM_PRINTF(fmt, args) __attribute__((__format__(__printf__, fmt, args)))
 #else
 #define SSM_API

@@ -38,7 +38,7 @@ SSM_API size_t ssm_dtype_size(ssm_dtype dtype);
 
 enum { SSM_MAX_DIMS = 8 };
 
-/* A view of a dense row-major tensor. data may be unaligned; it is owned by whoever made the view. */
+/* A view of a dense row-major tensor. data may be unaligned; whoever made the view owns it. */
 typedef struct ssm_tensor {
     const char *name;
     ssm_dtype dtype;
@@ -46,7 +46,7 @@ typedef struct ssm_tensor {
     int64_t dims[SSM_MAX_DIMS];
     const void *data; /* NULL: no such tensor */
     size_t bytes;
-    const char *file;   /* path it came from, or NULL */
+    const char *file;    /* path it came from, or NULL */
     int64_t file_offset; /* byte offset of data in that file */
 } ssm_tensor;
 
@@ -103,8 +103,8 @@ typedef struct ssm_config {
     int64_t dt_rank;                     /* Mamba-1, Falcon-Mamba; else 0 */
     int64_t n_heads, head_dim, n_groups; /* Mamba-2; else 0 */
     double norm_eps;
-    bool tied;                        /* lm_head shares the embedding */
-    int64_t bos_id, eos_id, pad_id;   /* -1: not given */
+    bool tied;                      /* lm_head shares the embedding */
+    int64_t bos_id, eos_id, pad_id; /* -1: not given */
 } ssm_config;
 
 /* ---- checkpoint ------------------------------------------------------------------------------ */
@@ -112,8 +112,8 @@ typedef struct ssm_config {
 typedef struct ssm_checkpoint ssm_checkpoint;
 
 typedef struct ssm_checkpoint_options {
-    bool lenient;       /* accept trailing bytes in safetensors files */
-    bool ignore_index;  /* accept a stale index when the files present fill every slot */
+    bool lenient;      /* accept trailing bytes in safetensors files */
+    bool ignore_index; /* accept a stale index when the files present fill every slot */
 } ssm_checkpoint_options;
 
 /* Opens a model directory or a .safetensors file beside its config.json, resolves every tensor of

@@ -49,16 +49,17 @@ SSM_API ssm_status ssm_difference_of(const ssm_window_score *base, const ssm_win
                                      ssm_error *err);
 
 typedef struct ssm_score_options {
-    int64_t window;        /* tokens a window */
-    int64_t windows;       /* per domain; 0 = as many as there are */
-    int64_t offset;        /* first windows of each domain to skip */
-    int64_t continuation;  /* −1: protocol full; T ≥ 1: score tokens from position T on */
+    int64_t window;       /* tokens a window */
+    int64_t windows;      /* per domain; 0 = as many as there are */
+    int64_t offset;       /* first windows of each domain to skip */
+    int64_t continuation; /* −1: protocol full; T ≥ 1: score tokens from position T on */
     ssm_pool *pool;
     const ssm_progress *progress;
 } ssm_score_options;
 
-/* Scores the windows of corpus with session-level mask `mask` (NULL: unpruned). *scores is allocated,
- * the caller frees it with ssm_scores_free. Errors: USAGE (a domain has no such window), MEMORY. */
+/* Scores the windows of corpus with session-level mask `mask` (NULL: unpruned). *scores is
+ * allocated, the caller frees it with ssm_scores_free. Errors: USAGE (a domain has no such window),
+ * MEMORY. */
 SSM_API ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *corpus,
                                      const ssm_mask *mask, const ssm_score_options *options,
                                      ssm_window_score **scores, int64_t *count, ssm_error *err);

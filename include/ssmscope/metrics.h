@@ -40,29 +40,29 @@ typedef struct ssm_across_layers {
     int64_t min_rho_layer; /* −1 when rho is NaN everywhere */
     int64_t *migrating_layers;
     double *migrating_depths; /* relative depth, layer / (n_layers − 1) */
-    int64_t n_migrating;   /* 0 when rho is NaN everywhere */
-    double band_median;    /* median rho over the migrating layers */
-    bool contiguous;       /* all layers inside the hull migrate */
-    double hull_share;     /* share of the hull's layers that migrate */
-    int64_t static_tail;   /* number of last layers with rho ≥ 0.95; −1 when rho is NaN everywhere */
-    int64_t layers_cross_above_within; /* −1: no layer has both */
+    int64_t n_migrating;      /* 0 when rho is NaN everywhere */
+    double band_median;       /* median rho over the migrating layers */
+    bool contiguous;          /* all layers inside the hull migrate */
+    double hull_share;        /* share of the hull's layers that migrate */
+    int64_t static_tail; /* number of last layers with rho ≥ 0.95; −1 when rho is NaN everywhere */
+    int64_t layers_cross_above_within;         /* −1: no layer has both */
     double instability_by_decile[SSM_DECILES]; /* pooled over the model */
 } ssm_across_layers;
 
 typedef struct ssm_metrics {
     int64_t n_layers, n_budgets;
     ssm_layer_metrics *layers;
-    ssm_across_layers *across; /* n_budgets */
+    ssm_across_layers *across;              /* n_budgets */
     double diagonal_identity_max_violation; /* relative; NaN without calibration windows */
-    double gram_diagonal_max_deviation; /* |G_ii − e_i| / Σ e, NaN without Gram */
+    double gram_diagonal_max_deviation;     /* |G_ii − e_i| / Σ e, NaN without Gram */
 } ssm_metrics;
 
-/* Formulas: docs/metrics.md. Static sets come from the calibration windows, everything else from the
- * evaluation windows; the mean Δ of the time constants is over all windows.
- * budgets NULL: ssm_default_budgets. What a recording does not support is NaN, never 0: cross churn
- * with one domain; rho, error_* and set churns without calibration windows; rho, error_* (not
- * rho_diag) without Gram. A recording of some layers gives those layers; depths stay relative to the
- * whole model. Owner of *out: the caller, ssm_metrics_free. Errors: USAGE (a budget outside 1…N−1 or
+/* Formulas: docs/metrics.md. Static sets come from the calibration windows, everything else from
+ * the evaluation windows; the mean Δ of the time constants is over all windows. budgets NULL:
+ * ssm_default_budgets. What a recording does not support is NaN, never 0: cross churn with one
+ * domain; rho, error_* and set churns without calibration windows; rho, error_* (not rho_diag)
+ * without Gram. A recording of some layers gives those layers; depths stay relative to the whole
+ * model. Owner of *out: the caller, ssm_metrics_free. Errors: USAGE (a budget outside 1…N−1 or
  * given twice; no evaluation windows), FILE (damaged shard, a value that is not finite), MEMORY,
  * INTERRUPTED. */
 SSM_API ssm_status ssm_metrics_compute(ssm_recording *recording, const int64_t *budgets,

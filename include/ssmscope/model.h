@@ -50,17 +50,17 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
 /* Named points of the forward pass; names of TransformerLens, `{i}` is the layer.
  * Every tap fires for every token of every forward call, whatever the chunking. */
 #define SSM_TAPS(X)                                                                                \
-    X(EMBED, "embed")                                 /* [T, d_model] embedding */                 \
-    X(RESID_PRE, "blocks.{i}.hook_resid_pre")         /* [T, d_model] stream into the block */     \
-    X(MIXER_IN, "blocks.{i}.hook_mixer_in")           /* [T, d_model] normed */                    \
-    X(IN_PROJ, "blocks.{i}.mixer.in_proj.hook_out")   /* [T, 2 d_inner] xs, z */                   \
-    X(CONV1D, "blocks.{i}.mixer.conv1d.hook_out")     /* [T, d_inner] u, after SiLU */             \
-    X(X_PROJ, "blocks.{i}.mixer.x_proj.hook_out")     /* [T, dt_rank + 2 d_state] dt, B, C */      \
-    X(DT_PROJ, "blocks.{i}.mixer.dt_proj.hook_out")   /* [T, d_inner] delta, after softplus */     \
-    X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")       /* [T, d_inner] y, gated, into out_proj */   \
-    X(MIXER_OUT, "blocks.{i}.hook_mixer_out")         /* [T, d_model] = out_proj.hook_out */       \
-    X(RESID_POST, "blocks.{i}.hook_resid_post")       /* [T, d_model] stream after the block */    \
-    X(LN_FINAL, "ln_final")                           /* [T, d_model] normed, into the head */
+    X(EMBED, "embed")                               /* [T, d_model] embedding */                   \
+    X(RESID_PRE, "blocks.{i}.hook_resid_pre")       /* [T, d_model] stream into the block */       \
+    X(MIXER_IN, "blocks.{i}.hook_mixer_in")         /* [T, d_model] normed */                      \
+    X(IN_PROJ, "blocks.{i}.mixer.in_proj.hook_out") /* [T, 2 d_inner] xs, z */                     \
+    X(CONV1D, "blocks.{i}.mixer.conv1d.hook_out")   /* [T, d_inner] u, after SiLU */               \
+    X(X_PROJ, "blocks.{i}.mixer.x_proj.hook_out")   /* [T, dt_rank + 2 d_state] dt, B, C */        \
+    X(DT_PROJ, "blocks.{i}.mixer.dt_proj.hook_out") /* [T, d_inner] delta, after softplus */       \
+    X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")     /* [T, d_inner] y, gated, into out_proj */     \
+    X(MIXER_OUT, "blocks.{i}.hook_mixer_out")       /* [T, d_model] = out_proj.hook_out */         \
+    X(RESID_POST, "blocks.{i}.hook_resid_post")     /* [T, d_model] stream after the block */      \
+    X(LN_FINAL, "ln_final")                         /* [T, d_model] normed, into the head */
 
 typedef enum ssm_tap_point {
 #define SSM_TAP_ENUM(name, text) SSM_TAP_##name,
@@ -132,8 +132,8 @@ SSM_API ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids,
                                        ssm_logits_want want, ssm_logits_fn *fn, void *context,
                                        ssm_error *err);
 
-/* out[t] = −log softmax(logits of position t)[ids[t+1]], float32 log-softmax with a float64 sum, for
- * t = 0 … count−2. Runs from the current state. */
+/* out[t] = −log softmax(logits of position t)[ids[t+1]], float32 log-softmax with a float64 sum,
+ * for t = 0 … count−2. Runs from the current state. */
 SSM_API ssm_status ssm_session_nll(ssm_session *session, const int32_t *ids, int64_t count,
                                    float *out, ssm_error *err);
 
@@ -148,7 +148,7 @@ SSM_API ssm_status ssm_session_restore(ssm_session *session, const void *block, 
 /* ---- reference ------------------------------------------------------------------------------- */
 
 /* The float64 oracle of src/reference over the whole model: logits [count][vocab_size] and hidden
- * [n_layers+1][count][d_model] (embedding, then the stream after each block); either may be NULL. */
+ * [n_layers+1][count][d_model] (embedding, then the stream after each block); one may be NULL. */
 SSM_API ssm_status ssm_reference_forward(const ssm_model *model, const int32_t *ids, int64_t count,
                                          double *logits, double *hidden, ssm_error *err);
 

@@ -24,12 +24,12 @@ typedef struct ssm_recording_info {
     char tokenizer_digest[64];
     ssm_family family;
     int64_t n_layers, d_model, d_inner, d_state, n_heads, head_dim, n_groups;
-    int64_t window; /* tokens */
+    int64_t window;        /* tokens */
     const int64_t *layers; /* the recorded layers, rising (`record --layers`) */
     int64_t n_recorded;    /* how many; n_layers when all are there */
     bool has_gram;         /* false: recorded with --no-gram */
     bool has_window_gram;  /* calibration windows keep their own Grams too */
-    char digest[64]; /* of recording.json, for masks made from it */
+    char digest[64];       /* of recording.json, for masks made from it */
 } ssm_recording_info;
 
 /* The budgets of `--budgets` when none are given: N/4, N/2, 3N/4, clipped to 1 … N−1, each once.
@@ -46,14 +46,15 @@ SSM_API ssm_status ssm_recording_open(const char *directory, ssm_recording **out
 SSM_API void ssm_recording_close(ssm_recording *recording);
 SSM_API const ssm_recording_info *ssm_recording_get_info(const ssm_recording *recording);
 SSM_API int64_t ssm_recording_window_count(const ssm_recording *recording);
-SSM_API const ssm_recording_window *ssm_recording_get_window(const ssm_recording *recording, int64_t i);
+SSM_API const ssm_recording_window *ssm_recording_get_window(const ssm_recording *recording,
+                                                             int64_t i);
 /* A tensor of window i, "layers.N.<field>" or "nll", "ids" with layer −1, checked for dtype and
  * shape against the info. Valid until close. Errors: USAGE (no such field; a layer that was not
  * recorded; the Gram of a calibration window that is only in its domain's sum), FILE (damaged,
  * truncated or foreign shard, wrong dtype or shape: file and tensor are named), MEMORY. */
 SSM_API ssm_status ssm_recording_tensor(ssm_recording *recording, int64_t window, int64_t layer,
                                         const char *field, const ssm_tensor **out, ssm_error *err);
-/* The calibration Gram of a domain, float32 [H][(N+1)(N+2)/2] summed over its calibration windows. */
+/* A domain's calibration Gram, float32 [H][(N+1)(N+2)/2], summed over its windows of that role. */
 SSM_API ssm_status ssm_recording_calibration_gram(ssm_recording *recording, const char *domain,
                                                   int64_t layer, const ssm_tensor **out,
                                                   ssm_error *err);

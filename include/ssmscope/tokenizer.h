@@ -16,8 +16,8 @@ typedef enum ssm_invalid_utf8 {
 } ssm_invalid_utf8;
 
 typedef struct ssm_encode_options {
-    bool special_as_text;        /* --special=text: special tokens in the text stay text */
-    bool add_special_tokens;     /* run the post-processor's additions */
+    bool special_as_text;    /* --special=text: special tokens in the text stay text */
+    bool add_special_tokens; /* run the post-processor's additions */
     ssm_invalid_utf8 invalid_utf8;
 } ssm_encode_options;
 
@@ -64,11 +64,12 @@ typedef struct ssm_decoder ssm_decoder;
 SSM_API ssm_status ssm_decoder_create(const ssm_tokenizer *tokenizer, bool skip_special,
                                       ssm_decoder **out, ssm_error *err);
 SSM_API void ssm_decoder_free(ssm_decoder *decoder);
-SSM_API ssm_status ssm_decoder_push(ssm_decoder *decoder, int32_t id, ssm_text *text, ssm_error *err);
+SSM_API ssm_status ssm_decoder_push(ssm_decoder *decoder, int32_t id, ssm_text *text,
+                                    ssm_error *err);
 /* Flushes what waits (as U+FFFD where incomplete). */
 SSM_API ssm_status ssm_decoder_finish(ssm_decoder *decoder, ssm_text *text, ssm_error *err);
 
-/* ---- text by domain, cut into windows ---------------------------------------------------------- */
+/* ---- text by domain, cut into windows -------------------------------------------------------- */
 
 typedef struct ssm_text_file {
     char *domain;
