@@ -63,7 +63,7 @@ static bool failalloc_disarm(void)
     return armed;
 }
 
-static void failalloc_restore(bool armed)
+__attribute__((unused)) static void failalloc_restore(bool armed)
 {
     failalloc.armed = armed;
 }
