@@ -114,25 +114,53 @@ static ssm_status plan_windows(recorder *r, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* Fields of recording.json that the writer does not know. */
-static json_t *extra_fields(const recorder *r)
+/* The text of the recording: its files. NULL: out of memory. */
+static json_t *text_field(const recorder *r)
 {
-    const ssm_record_options *o = r->options;
     json_t *text = json_array();
+    int failed = text == NULL;
     for (int64_t i = 0; i < r->corpus->n_files; i++) {
         const ssm_text_file *file = &r->corpus->files[i];
-        json_array_append_new(text, json_pack("{s:s, s:s, s:s}", "domain", file->domain, "path",
-                                              file->path, "digest", file->digest));
+        failed |=
+            json_array_append_new(text, json_pack("{s:s, s:s, s:s}", "domain", file->domain, "path",
+                                                  file->path, "digest", file->digest));
     }
+    if (failed != 0) {
+        json_decref(text);
+        return NULL;
+    }
+    return text;
+}
+
+static json_t *budgets_field(const recorder *r)
+{
+    const ssm_record_options *o = r->options;
     int64_t defaults[3];
     const int64_t n_defaults = ssm_default_budgets(r->config->d_state, defaults);
     json_t *budgets = json_array();
+    int failed = budgets == NULL;
     const int64_t *list = o->budgets ? o->budgets : defaults;
     for (int64_t i = 0; i < (o->budgets ? o->n_budgets : n_defaults); i++) {
-        json_array_append_new(budgets, json_integer(list[i]));
+        failed |= json_array_append_new(budgets, json_integer(list[i]));
     }
-    return json_pack("{s:o, s:o, s:s, s:s}", "text", text, "budgets", budgets, "program_version",
-                     ssm_version(), "command", o->command ? o->command : "");
+    if (failed != 0) {
+        json_decref(budgets);
+        return NULL;
+    }
+    return budgets;
+}
+
+/* Fields of recording.json that the writer does not know. NULL: out of memory. */
+static json_t *extra_fields(const recorder *r)
+{
+    const char *command = r->options->command;
+    json_t *text = text_field(r);
+    json_t *budgets = budgets_field(r);
+    json_t *extra = json_pack("{s:O, s:O, s:s, s:s}", "text", text, "budgets", budgets,
+                              "program_version", ssm_version(), "command", command ? command : "");
+    json_decref(text);
+    json_decref(budgets);
+    return extra;
 }
 
 static ssm_status create_recording(recorder *r, const char *directory, ssm_error *err)

@@ -23,7 +23,11 @@ static json_t *layers_array(const ssm_recording_info *info)
     json_t *list = json_array();
     int64_t count = info->layers == NULL ? info->n_layers : info->n_recorded;
     for (int64_t i = 0; i < count; i++) {
-        json_array_append_new(list, json_integer(info->layers == NULL ? i : info->layers[i]));
+        json_t *layer = json_integer(info->layers == NULL ? i : info->layers[i]);
+        if (json_array_append_new(list, layer) != 0) {
+            json_decref(list);
+            return NULL;
+        }
     }
     return list;
 }

@@ -302,6 +302,7 @@ static bool failalloc_check(const failalloc_case *this)
         printf("%s: runs; nothing fails under this sanitizer\n", this->name);
         return true;
     }
+    int64_t dense = getenv("FAILALLOC_ALL") != NULL ? 0 : this->dense;
     int64_t tried = 0;
     int64_t last = 0;
     for (int mode = FAILALLOC_ONCE; mode <= FAILALLOC_FROM; mode++) {
@@ -312,12 +313,11 @@ static bool failalloc_check(const failalloc_case *this)
             }
             tried += more;
             last = n;
-            n += 1 + (this->dense > 0 ? n / this->dense : 0);
+            n += 1 + (dense > 0 ? n / dense : 0);
         } while (more);
     }
     printf("%s: %s %lld allocations, %lld failing runs\n", this->name,
-           this->dense > 0 && last > this->dense ? "about" : "exactly", (long long)last - 1,
-           (long long)tried);
+           dense > 0 && last > dense ? "about" : "exactly", (long long)last - 1, (long long)tried);
     return failalloc_try(this, INT64_MAX, FAILALLOC_ONCE, &more);
 }
 

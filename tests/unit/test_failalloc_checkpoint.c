@@ -167,7 +167,8 @@ static void sharded_checkpoint(void **state)
     (void)state;
     char golden[TEST_PATH_MAX];
     snprintf(path, sizeof path, "%s", test_golden_path(golden, "hf-tiny/mamba-bf16-sharded"));
-    check((failalloc_case){.name = "ssm_checkpoint_open, shards", .run = run_checkpoint});
+    check((failalloc_case){
+        .name = "ssm_checkpoint_open, shards", .run = run_checkpoint, .dense = 200});
 }
 
 /* ---- initialisation -------------------------------------------------------------------------- */
