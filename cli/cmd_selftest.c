@@ -8,9 +8,10 @@
 
 enum { TOKENS = 200, SAVED_AT = 77, REFERENCE_TOKENS = 32, MAX_CHECKS = 32 };
 
-/* The fast path rounds to float32 after every operation, the reference does not; differences of
- * the logits are relative to the largest logit. Measured on the built-in model: below 1e-6. */
-static const double reference_bound = 2e-5;
+/* The fast path rounds to float32 after every operation, the reference does not. The difference,
+ * relative to the largest logit, is 2.2e-7 on the built-in model of 8 layers and grows with depth.
+ */
+static const double reference_bound = 1e-5;
 
 typedef struct selftest_arguments {
     const char *model;

@@ -195,6 +195,19 @@ static ssm_status print_difference(const cli_evaluation *evaluation, const cli_s
     return status == SSM_STATUS_OK ? printed : status;
 }
 
+static int64_t fewest_windows(const cli_evaluation *evaluation)
+{
+    int64_t fewest = INT64_MAX;
+    for (int64_t d = 0; d < evaluation->corpus->n_domains; d++) {
+        int64_t windows = 0;
+        for (int64_t i = 0; i < evaluation->main.count; i++) {
+            windows += evaluation->main.scores[i].domain == d;
+        }
+        fewest = windows < fewest ? windows : fewest;
+    }
+    return fewest;
+}
+
 ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evaluation,
                           ssm_error *err)
 {
@@ -213,12 +226,19 @@ ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evalua
         status = print_difference(evaluation, evaluation->baseline, err);
     }
     for (int64_t i = 0; status == SSM_STATUS_OK && i < evaluation->n_others; i++) {
+        if (evaluation->baseline != NULL && evaluation->others[i].shared) {
+            continue; /* the unpruned model again: it stands above */
+        }
         status = print_scored(evaluation, &evaluation->others[i], err);
         status = status == SSM_STATUS_OK ? print_difference(evaluation, &evaluation->others[i], err)
                                          : status;
     }
     puts("  perplexity: exp(mean negative log-likelihood of a token). 95 %: percentile intervals "
          "from\n  resampled windows and from resampled runs of four windows, within each domain.");
+    if (fewest_windows(evaluation) <= 4) {
+        puts("  A domain of four windows or fewer has one run only: its interval from blocks is a "
+             "point.");
+    }
     if (evaluation->baseline != NULL || evaluation->n_others > 0) {
         puts("  Differences are paired: both models on the same windows and resamples.");
     }

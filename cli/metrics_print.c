@@ -74,11 +74,7 @@ static ssm_status print_errors(const ssm_metrics *metrics, int64_t b, ssm_error 
                                  m->energy_weighted_churn};
         cli_table_cell(&table, "%lld", (long long)metrics->layers[i].layer);
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
-            if (isnan(values[k])) {
-                cli_table_cell(&table, "-");
-            } else {
-                cli_table_cell(&table, "%.3f", values[k]);
-            }
+            cli_table_number(&table, values[k], 3);
         }
     }
     ssm_status status = cli_table_print(&table, stdout, err);
@@ -99,12 +95,12 @@ static ssm_status print_orders(const ssm_metrics *metrics, ssm_error *err)
     for (int64_t i = 0; i < metrics->n_layers; i++) {
         const ssm_layer_metrics *layer = &metrics->layers[i];
         cli_table_cell(&table, "%lld", (long long)layer->layer);
-        cli_table_number(&table, layer->participation_median, 3);
-        cli_table_number(&table, layer->participation_p10, 3);
-        cli_table_number(&table, layer->participation_p90, 3);
-        cli_table_number(&table, layer->time_constant_deciles[0], 3);
-        cli_table_number(&table, layer->time_constant_median, 3);
-        cli_table_number(&table, layer->time_constant_deciles[SSM_DECILES - 2], 3);
+        cli_table_number(&table, layer->participation_median, 2);
+        cli_table_number(&table, layer->participation_p10, 2);
+        cli_table_number(&table, layer->participation_p90, 2);
+        cli_table_number(&table, layer->time_constant_deciles[0], 1);
+        cli_table_number(&table, layer->time_constant_median, 1);
+        cli_table_number(&table, layer->time_constant_deciles[SSM_DECILES - 2], 1);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
     puts("  PR: participation ratio, how many modes a channel really uses.\n"
@@ -161,8 +157,8 @@ static ssm_status print_across(const ssm_metrics *metrics, ssm_error *err)
                        (long long)across->layers_cross_above_within, (long long)metrics->n_layers);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
-    puts("  migrating: layers with ρ(N/2) at most half way between the smallest ρ and 1; band ρ: "
-         "their\n  median; static tail: last layers with ρ of at least 0.95.");
+    puts("  migrating: layers with ρ at most half way between the smallest ρ and 1; band ρ: their "
+         "median;\n  static tail: last layers with ρ of at least 0.95.");
     return status;
 }
 

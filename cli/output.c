@@ -49,12 +49,12 @@ void cli_table_cell(cli_table *table, const char *format, ...)
     add_cell(table, cell);
 }
 
-void cli_table_number(cli_table *table, double value, int digits)
+void cli_table_number(cli_table *table, double value, int decimals)
 {
     if (isnan(value)) {
         cli_table_cell(table, "-");
     } else {
-        cli_table_cell(table, "%.*g", digits, value);
+        cli_table_cell(table, "%.*f", decimals, value);
     }
 }
 

@@ -24,8 +24,8 @@ typedef struct cli_table {
 /* headings: one string a column, borrowed; alignment as long as there are columns. */
 cli_table cli_table_create(const char *const *headings, const char *alignment);
 void cli_table_cell(cli_table *table, const char *format, ...) SSM_PRINTF(2, 3);
-/* A number with `digits` significant digits; "-" for NaN. */
-void cli_table_number(cli_table *table, double value, int digits);
+/* A number with so many decimals; "-" for NaN. */
+void cli_table_number(cli_table *table, double value, int decimals);
 /* Prints and frees. Errors: MEMORY. */
 ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err);
 

@@ -13,11 +13,13 @@ mkdir -p "$out"
 step() { # number, title, words…
     printf '\n=== %s. %s ===\n' "$1" "$2"
     shift 2
-    printf '%s\n' "$@"
+    [ $# -eq 0 ] || printf '%s\n' "$@"
 }
 run() {
     printf '\n$ ssmscope'
-    printf ' %s' "$@"
+    for word in "$@"; do
+        case $word in *\ *) printf ' "%s"' "$word" ;; *) printf ' %s' "$word" ;; esac
+    done
     printf '\n\n'
     "$build/ssmscope" "$@"
 }
@@ -50,7 +52,7 @@ run select "$out/rec" --rule static --budget 8 -o "$out/mask.safetensors"
 step 7 "What did that cost?" \
     "Perplexity on windows that were not used to choose, with 95 % intervals, and the paired" \
     "difference to the whole model."
-run eval tiny "${texts[@]}" --mask "$out/mask.safetensors" --offset 8 --windows 16
+run eval tiny "${texts[@]}" --mask "$out/mask.safetensors" --offset 8 --windows 12
 
 printf '\nThe recording and the mask are in %s. Every command explains itself: ssmscope COMMAND --help\n' \
     "$out"
