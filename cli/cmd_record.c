@@ -92,10 +92,11 @@ static void note_plan(cli_context *context, const record_arguments *args, const 
     char total[32];
     cli_format_bytes(plan->total_bytes, total);
     cli_note(context,
-             "plan: %lld domains x (%lld calibration + %lld evaluation) windows of %lld tokens, "
-             "%lld layers, %s on disk",
-             (long long)plan->domains, (long long)plan->calibration, (long long)plan->evaluation,
-             (long long)args->window, (long long)plan->layers, total);
+             "plan: %lld domain%s x (%lld calibration + %lld evaluation) windows of %lld tokens, "
+             "%lld layer%s, %s on disk",
+             (long long)plan->domains, plan->domains == 1 ? "" : "s", (long long)plan->calibration,
+             (long long)plan->evaluation, (long long)args->window, (long long)plan->layers,
+             plan->layers == 1 ? "" : "s", total);
     /* The directory is made later; its parent is on the same disk unless something is mounted. */
     struct statvfs disk;
     char parent[PATH_MAX];

@@ -65,10 +65,27 @@ static ssm_status encode_prompt(run_state *run, ssm_error *err)
     return status;
 }
 
+/* Ids of a file are checked before anything is run: they may be of another model. */
+static ssm_status check_ids(const run_state *run, ssm_error *err)
+{
+    int64_t rows = run->source.config->vocab_size;
+    for (int64_t i = 0; i < run->prompt.count; i++) {
+        if (run->prompt.data[i] < 0 || run->prompt.data[i] >= rows) {
+            return cli_fail(err, SSM_STATUS_FILE, cli_input_name(run->args->ids),
+                            "id %d (number %lld of the file) is outside the vocabulary of %lld ids",
+                            run->prompt.data[i], (long long)i + 1, (long long)rows);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status read_prompt(run_state *run, ssm_error *err)
 {
     ssm_status status = run->args->ids != NULL ? cli_read_ids(run->args->ids, &run->prompt, err)
                                                : encode_prompt(run, err);
+    if (status == SSM_STATUS_OK && run->args->ids != NULL) {
+        status = check_ids(run, err);
+    }
     if (status == SSM_STATUS_OK && run->new_tokens > 0 && run->prompt.count == 0) {
         status = cli_fail(err, SSM_STATUS_USAGE, NULL,
                           "the prompt is empty; to go on from it at least one token is needed");

@@ -6,7 +6,7 @@
 #include "load.h"
 #include "messages.h"
 
-enum { TOKENS = 200, SAVED_AT = 77, REFERENCE_TOKENS = 32, MAX_CHECKS = 32 };
+enum { TOKENS = 130, SAVED_AT = 77, REFERENCE_TOKENS = 32, MAX_CHECKS = 32 };
 
 /* The fast path rounds to float32 after every operation, the reference does not. The difference,
  * relative to the largest logit, is 2.2e-7 on the built-in model of 8 layers and grows with depth.
@@ -377,7 +377,7 @@ const cli_command cli_command_selftest = {
     .name = "selftest",
     .summary = "check that this machine computes the same bits in every way",
     .description =
-        "Runs 200 tokens in one piece, token by token, in chunks, with a saved and restored state, "
+        "Runs 130 tokens in one piece, token by token, in chunks, with a saved and restored state, "
         "with 1, 2, 3 and 8 threads and with every instruction set of this processor, and compares "
         "the logits bit for bit; then compares with the float64 reference. Exit status 5 when a "
         "check fails.",

@@ -101,6 +101,7 @@ void cli_note(cli_context *context, const char *format, ...)
         return;
     }
     cli_progress_clear(context);
+    fflush(stdout); /* on a terminal both come out in the order they were made */
     va_list arguments;
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);

@@ -1,0 +1,31 @@
+# Shared by the tests of the program: a scratch directory, and `run`, which keeps what a command
+# printed in $scratch/out and $scratch/err and its exit status in $code.
+set -euo pipefail
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+topic=$(basename "$0" .sh)
+fail() {
+    echo "$topic: $*" >&2
+    sed 's/^/  stdout: /' "$scratch/out" 2>/dev/null | tail -n 5 >&2
+    sed 's/^/  stderr: /' "$scratch/err" 2>/dev/null | tail -n 5 >&2
+    exit 1
+}
+run() {
+    code=0
+    "$SSMSCOPE" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || code=$?
+}
+# expect STATUS words of the command…
+expect() {
+    local wanted=$1
+    shift
+    run "$@"
+    [ "$code" -eq "$wanted" ] || fail "ssmscope $*: exit $code, not $wanted"
+}
+# says WORDS: a line of stderr has them.
+says() { grep -qF -- "$1" "$scratch/err" || fail "stderr does not say: $1"; }
+# prints WORDS: a line of stdout has them.
+prints() { grep -qF -- "$1" "$scratch/out" || fail "stdout does not have: $1"; }
+silent() { [ ! -s "$scratch/out" ] || fail "stdout is not empty"; }
+same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
+# A piece of an example text of about BYTES.
+piece() { head -c "$2" "$SOURCE_DIR/examples/text/$1.txt"; }

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# What MODEL may be: a directory, a file, a name in the local Hugging Face cache, tiny. And what info
+# and doctor say of a checkpoint that is odd or broken.
+. "$(dirname "$0")/_common.sh"
+cd "$scratch"
+model=$SOURCE_DIR/models/tiny
+unset HF_HUB_CACHE HF_HOME XDG_CACHE_HOME
+export HOME=$scratch/home
+digest() { grep -m1 -o '"digest": "[^"]*"' out; }
+
+expect 0 info tiny --json
+wanted=$(digest)
+expect 0 info "$model" --json
+[ "$(digest)" = "$wanted" ] || fail "a directory"
+expect 0 info "$model/model.safetensors" --json
+[ "$(digest)" = "$wanted" ] || fail "a file"
+expect 3 info ./tiny
+says './tiny: there is no such model file or directory'
+
+# The cache: refs/main names the commit. Each variable in its order.
+fill() { # folder
+    local snapshot=$1/models--people--small-mamba
+    mkdir -p "$snapshot/refs" "$snapshot/snapshots/0123abcd"
+    printf 0123abcd >"$snapshot/refs/main"
+    ln -s "$model"/*.json "$model/model.safetensors" "$snapshot/snapshots/0123abcd/"
+}
+expect 3 info people/small-mamba
+says "people/small-mamba: there is no such model file or directory, and the Hugging Face cache $HOME/.cache/huggingface/hub does not have it; to download it: hf download people/small-mamba"
+for place in HOME=.cache/huggingface/hub XDG_CACHE_HOME=huggingface/hub HF_HOME=hub HF_HUB_CACHE=.; do
+    variable=${place%%=*}
+    mkdir -p "$scratch/$variable"
+    export "$variable=$scratch/$variable"
+    expect 3 info people/small-mamba
+    fill "$scratch/$variable/${place#*=}"
+    expect 0 info people/small-mamba --json
+    [ "$(digest)" = "$wanted" ] || fail "the cache of $variable"
+    prints '"commit": "0123abcd"'
+    prints '"name": "people/small-mamba"'
+done
+rm -r "$HF_HUB_CACHE/models--people--small-mamba/snapshots/0123abcd"
+expect 3 info people/small-mamba
+says 'it names commit 0123abcd, which the cache does not have'
+printf '../../..' >"$HF_HUB_CACHE/models--people--small-mamba/refs/main"
+expect 3 info people/small-mamba
+
+expect 0 doctor
+prints 'kernels for portable'
+expect 0 doctor tiny
+prints 'every weight is finite'
+
+# A weight that is not finite: found by all that run the model, and named.
+mkdir nan
+cp "$model"/*.json nan/
+cp "$model/model.safetensors" nan/
+chmod u+w nan/model.safetensors
+size=$(stat -c %s nan/model.safetensors)
+printf '\xff\xff\xff\xff' | dd of=nan/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc status=none
+expect 3 doctor nan
+prints problem
+grep -qE 'tensor [a-z_.0-9A-Z]+, byte [0-9]+: ' err || fail "doctor does not name tensor and byte: $(cat err)"
+expect 3 run nan -p 'It came'
+says 'nan/model.safetensors: tensor '
+expect 0 info nan
+
+# No tokenizer, another model's tokenizer.
+mkdir bare
+ln -s "$model/config.json" "$model/model.safetensors" bare/
+expect 0 info bare
+prints 'none beside the model'
+expect 0 doctor bare
+prints 'the model runs with --ids only'
+mkdir large
+printf '{"model_type": "mamba"' >large/config.json
+expect 3 info large
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n' >lfs.safetensors
+cp "$model/config.json" .
+expect 3 info lfs.safetensors
+says 'Git LFS'
+expect 3 info "$SOURCE_DIR/tests"
+
+expect 0 init --shape tiny -o fresh --dtype bf16 --seed 4
+prints 'BF16, seed 4'
+expect 2 init --shape tiny -o fresh
+expect 0 info fresh --tensors
+prints 'backbone.layers.7.mixer.A_log'
+expect 0 selftest fresh
+grep -q FAILED out && fail "selftest of a fresh model"
+exit 0

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# run: the same text and the same files for any chunk, number of threads and instruction set; seeds;
+# ids without a tokenizer; files of logits and hidden states.
+. "$(dirname "$0")/_common.sh"
+cd "$scratch"
+model=$SOURCE_DIR/models/tiny
+
+expect 0 run tiny -p 'It came to pass' -n 12
+says 'generated: 12 tokens'
+cp out text
+for options in '--threads 1' '--threads 3' '--chunk 1' '--chunk 3 --threads 8'; do
+    # shellcheck disable=SC2086
+    expect 0 run tiny -p 'It came to pass' -n 12 --quiet $options
+    same out text "run with $options"
+    [ ! -s err ] || fail "--quiet is not quiet"
+done
+expect 0 run "$model/model.safetensors" --prompt='It came to pass' -n12 -q
+same out text "the model given by its file"
+
+# Drawing: the seed decides, and greedy is what a single candidate gives.
+expect 0 run tiny -p 'It came to pass' -n 12 -q --temperature 1.3 --seed 5
+cp out five
+expect 0 run tiny -p 'It came to pass' -n 12 -q --temperature 1.3 --seed 5 --threads 1
+same out five "the same seed"
+expect 0 run tiny -p 'It came to pass' -n 12 -q --temperature 1.3 --seed 6
+cmp -s out five && fail "another seed gave the same text"
+expect 0 run tiny -p 'It came to pass' -n 12 -q --temperature 1.3 --seed 6 --top-k 1
+same out text "--top-k 1"
+
+# Ids in, ids out; a model without tokenizer.
+mkdir bare
+ln -s "$model/config.json" "$model/model.safetensors" bare/
+echo '17 42 1000' >ids
+expect 0 run bare --ids ids -n 4 -q
+grep -qxE '[0-9]+ [0-9]+ [0-9]+ [0-9]+' out || fail "not four ids: $(cat out)"
+cp out new.ids
+expect 0 run tiny --ids ids -n 4 -q
+same out new.ids "ids with a tokenizer beside the model"
+expect 3 run bare -p 'It came'
+says 'bare/tokenizer.json: this file is wanted for text and is not there'
+expect 2 run tiny --ids "$SOURCE_DIR/tests/cli/_common.sh" -n 0 --nonsense
+echo '17 5000' >wrong.ids
+expect 3 run tiny --ids wrong.ids
+says 'wrong.ids: id 5000 (number 2 of the file) is outside the vocabulary of 4096 ids'
+
+# Files. Nothing is generated, so nothing is printed.
+piece math 1200 >math.txt
+expect 0 run tiny --text math.txt --logits one.logits --hidden one.hidden -q
+silent
+expect 0 run tiny --text math.txt --logits two.logits --hidden two.hidden -q --chunk 7 --threads 3
+same one.logits two.logits "logits in chunks of 7"
+same one.hidden two.hidden "hidden states in chunks of 7"
+# The portable kernels are slow where the compiler may not use the processor's FMA: a few tokens.
+expect 0 run tiny -p 'It came' -n 2 --logits fast.logits --hidden fast.hidden -q
+cp out fast
+expect 0 run tiny -p 'It came' -n 2 --logits slow.logits --hidden slow.hidden -q --isa portable
+same out fast "text of portable kernels"
+same fast.logits slow.logits "logits of portable kernels"
+same fast.hidden slow.hidden "hidden states of portable kernels"
+tokens=$("$SSMSCOPE" tokenize tiny math.txt | wc -w)
+header() { head -c 4000 "$1" | tr -d '\0' | grep -aoE '"[a-z.0-9]+":\{"dtype":"[A-Z0-9]+","shape":\[[0-9]+,[0-9]+\]' || true; }
+header one.logits | grep -qF "\"logits\":{\"dtype\":\"F32\",\"shape\":[$tokens,4096]" ||
+    fail "shape of the logits: $(header one.logits)"
+[ "$(header one.hidden | grep -cF "[$tokens,192]")" -eq 9 ] || fail "not 9 hidden states"
+expect 0 run tiny --ids ids --logits three.logits --hidden three.hidden --reference -q
+header three.logits | grep -qF '"dtype":"F64","shape":[3,4096]' || fail "--reference is not F64"
+expect 1 run tiny --ids ids --logits "$scratch/no/such/folder/file"
+
+# End of standard output.
+code=0
+"$SSMSCOPE" run tiny -p 'It came' -n 3 -q >/dev/full 2>err || code=$?
+[ $code -eq 1 ] || fail "a full disk gave exit $code"
+says 'cannot write standard output'
