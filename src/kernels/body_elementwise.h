@@ -12,34 +12,39 @@
 
 static void kernel_exp(const float *x, float *out, int64_t count)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        const int64_t n = count - i < 16 ? count - i : 16;
-        v16_store_n(out + i, v16_exp(v16_load_n(x + i, n)), n);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16_store(out + i, v16_exp(v16_load(x + i)));
     }
+    v16_store_n(out + i, v16_exp(v16_load_n(x + i, count - i)), count - i);
 }
 
 static void kernel_decay(const float *p, float *out, int64_t count)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        const int64_t n = count - i < 16 ? count - i : 16;
-        v16_store_n(out + i, v16_exp2_decay(v16_load_n(p + i, n)), n);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16_store(out + i, v16_exp2_decay(v16_load(p + i)));
     }
+    v16_store_n(out + i, v16_exp2_decay(v16_load_n(p + i, count - i)), count - i);
 }
 
 static void kernel_silu(const float *x, float *out, int64_t count)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        const int64_t n = count - i < 16 ? count - i : 16;
-        v16_store_n(out + i, v16_silu(v16_load_n(x + i, n)), n);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16_store(out + i, v16_silu(v16_load(x + i)));
     }
+    v16_store_n(out + i, v16_silu(v16_load_n(x + i, count - i)), count - i);
 }
 
 static void kernel_add(const float *x, float *y, int64_t count)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        const int64_t n = count - i < 16 ? count - i : 16;
-        v16_store_n(y + i, v16_add(v16_load_n(y + i, n), v16_load_n(x + i, n)), n);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16_store(y + i, v16_add(v16_load(y + i), v16_load(x + i)));
     }
+    const int64_t n = count - i;
+    v16_store_n(y + i, v16_add(v16_load_n(y + i, n), v16_load_n(x + i, n)), n);
 }
 
 static void kernel_softplus_bias(const float *x, const float *bias, float *out, int64_t tokens)
@@ -50,26 +55,35 @@ static void kernel_softplus_bias(const float *x, const float *bias, float *out, 
     }
 }
 
+/* Sum of squares of one row in the order of the summation law. */
+static float square_sum(const float *row, int64_t width)
+{
+    v16 sum = v16_set(0.0f);
+    int64_t k = 0;
+    for (; k + 16 <= width; k += 16) {
+        const v16 v = v16_load(row + k);
+        sum = v16_fma(v, v, sum);
+    }
+    const v16 v = v16_load_n(row + k, width - k);
+    return v16_sum(v16_fma(v, v, sum));
+}
+
 static void kernel_rmsnorm(const float *x, const float *weight, float *out, int64_t tokens,
                            int64_t width, float eps)
 {
     for (int64_t t = 0; t < tokens; t++) {
         const float *row = x + t * width;
-        v16 sum = v16_set(0.0f);
-        for (int64_t k = 0; k < width; k += 16) {
-            const v16 v = v16_load_n(row + k, width - k < 16 ? width - k : 16);
-            sum = v16_fma(v, v, sum);
-        }
-        const float mean = v16_sum(sum) / (float)width;
+        float *to = out + t * width;
+        const float mean = square_sum(row, width) / (float)width;
         const v16 scale = v16_set(1.0f / __builtin_sqrtf(mean + eps));
-        for (int64_t k = 0; k < width; k += 16) {
-            const int64_t n = width - k < 16 ? width - k : 16;
-            v16 v = v16_mul(v16_load_n(row + k, n), scale);
-            if (weight) {
-                v = v16_mul(v, v16_load_n(weight + k, n));
-            }
-            v16_store_n(out + t * width + k, v, n);
+        int64_t k = 0;
+        for (; k + 16 <= width; k += 16) {
+            const v16 v = v16_mul(v16_load(row + k), scale);
+            v16_store(to + k, weight ? v16_mul(v, v16_load(weight + k)) : v);
         }
+        const int64_t n = width - k;
+        const v16 v = v16_mul(v16_load_n(row + k, n), scale);
+        v16_store_n(to + k, weight ? v16_mul(v, v16_load_n(weight + k, n)) : v, n);
     }
 }
 
