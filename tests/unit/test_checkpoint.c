@@ -446,7 +446,9 @@ static void head_by_flag_presence_and_equality(void **state)
             if (rows[i].tied && tied_digest[0] != '\0') {
                 assert_string_equal(digest, tied_digest); /* with or without the second copy */
             }
-            strcpy(tied_digest, rows[i].tied ? digest : tied_digest);
+            if (rows[i].tied) {
+                strcpy(tied_digest, digest);
+            }
         }
         ssm_checkpoint_close(checkpoint);
         edit_free(e);
