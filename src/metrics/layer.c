@@ -63,8 +63,7 @@ static void clear_sums(ssm__layer_work *work)
     }
 }
 
-/* ---- orders and sets ----------------------------------------------------------------------------
- */
+/* ---- orders and sets ------------------------------------------------------------------------ */
 
 /* rows × [N] energies → rows × [N] orders. */
 static void rank_rows(const double *energy, int64_t rows, int64_t n, int32_t *order)
@@ -114,8 +113,7 @@ static ssm_status mean_delta(ssm__layer_work *work, int64_t layer, ssm_error *er
     return SSM_STATUS_OK;
 }
 
-/* ---- one evaluation window ----------------------------------------------------------------------
- */
+/* ---- one evaluation window ------------------------------------------------------------------ */
 
 /* block_energy, energy (their sum, block by block) and total. */
 static ssm_status read_energies(ssm__layer_work *work, int64_t window, int64_t layer,
@@ -129,8 +127,11 @@ static ssm_status read_energies(ssm__layer_work *work, int64_t window, int64_t l
     memset(work->energy, 0, (size_t)modes * sizeof *work->energy);
     for (int64_t b = 0; b < *blocks; b++) {
         double *row = work->block_energy + b * modes;
+        const char *stored = (const char *)tensor->data + (size_t)(b * modes) * sizeof(float);
         for (int64_t i = 0; i < modes; i++) {
-            row[i] = ssm_tensor_get(tensor, b * modes + i);
+            float value; /* the file gives no alignment */
+            memcpy(&value, stored + (size_t)i * sizeof value, sizeof value);
+            row[i] = (double)value;
             work->energy[i] += row[i];
         }
     }

@@ -23,8 +23,7 @@ typedef struct run {
     int64_t modes;      /* layers · H · N */
 } run;
 
-/* ---- the request -------------------------------------------------------------------------------
- */
+/* ---- the request ---------------------------------------------------------------------------- */
 
 static ssm_status check_budgets(const int64_t *budgets, int64_t count, int64_t d_state,
                                 ssm_error *err)
@@ -172,8 +171,7 @@ void ssm_metrics_free(ssm_metrics *metrics)
     *metrics = (ssm_metrics){0};
 }
 
-/* ---- over all layers ---------------------------------------------------------------------------
- */
+/* ---- over all layers ------------------------------------------------------------------------ */
 
 static void fill_correlations(run *r, const ssm_metrics *metrics, int64_t b, ssm_across_layers *out)
 {
@@ -225,8 +223,7 @@ static ssm_status fill_across(run *r, ssm_metrics *out, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- the call ----------------------------------------------------------------------------------
- */
+/* ---- the call ------------------------------------------------------------------------------- */
 
 static ssm_status measure_layers(run *r, const ssm_progress *progress, ssm_metrics *out,
                                  ssm_error *err)

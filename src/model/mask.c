@@ -44,8 +44,7 @@ void ssm_mask_free(ssm_mask *mask)
     *mask = (ssm_mask){0};
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 /* Text of a metadata key into a field of the mask; an absent key leaves `absent`. */
 static ssm_status get_text(const ssm_safetensors *file, const char *path, const char *key,
@@ -198,8 +197,7 @@ ssm_status ssm_mask_read(const char *path, ssm_mask *out, ssm_error *err)
     return status;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const char *command,
                           ssm_error *err)

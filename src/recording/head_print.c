@@ -94,16 +94,19 @@ ssm_status ssm__head_print(const ssm_recording_info *info, const ssm_recording_w
     return SSM_STATUS_OK;
 }
 
-/* ---- differences ------------------------------------------------------------------------------
- */
+/* ---- differences ---------------------------------------------------------------------------- */
 
 static void describe(char *out, size_t size, const char *place, const json_t *old_value,
                      const json_t *new_value)
 {
     char *old_text =
-        old_value == NULL ? NULL : ssm__json_print(old_value, JSON_ENCODE_ANY | JSON_COMPACT);
+        old_value == NULL
+            ? NULL
+            : ssm__json_print(old_value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     char *new_text =
-        new_value == NULL ? NULL : ssm__json_print(new_value, JSON_ENCODE_ANY | JSON_COMPACT);
+        new_value == NULL
+            ? NULL
+            : ssm__json_print(new_value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     snprintf(out, size, "%s is %.120s there and %.120s here", place[0] == '\0' ? "the file" : place,
              old_text == NULL ? "missing" : old_text, new_text == NULL ? "missing" : new_text);
     free(old_text);

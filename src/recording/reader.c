@@ -37,8 +37,7 @@ int64_t ssm_default_budgets(int64_t d_state, int64_t out[3])
     return count;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static ssm_status read_head(const char *directory, ssm__head *head, ssm_error *err)
 {
@@ -155,8 +154,7 @@ const ssm_recording_window *ssm_recording_get_window(const ssm_recording *record
     return i < 0 || i >= recording->head.n_windows ? NULL : &recording->head.windows[i];
 }
 
-/* ---- shards -----------------------------------------------------------------------------------
- */
+/* ---- shards --------------------------------------------------------------------------------- */
 
 /* Maps a file of the recording into *slot unless it is there already. A file that says which
  * recording it belongs to must say this one; files of other writers may say nothing. */

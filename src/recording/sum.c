@@ -14,8 +14,7 @@
 /* Entries that are converted or added at once: 16 KiB of float64, in the first-level cache. */
 enum { PIECE = 2048, NAME_BYTES = 64 };
 
-/* ---- checks -----------------------------------------------------------------------------------
- */
+/* ---- checks --------------------------------------------------------------------------------- */
 
 ssm_status ssm__check_named(const ssm_tensor *tensor, int64_t layer, const char *field,
                             ssm_dtype dtype, int n_dims, const int64_t *dims, ssm_error *err)
@@ -89,8 +88,7 @@ ssm_status ssm__check_window(const ssm_recording_info *info, int64_t tokens,
     return SSM_STATUS_OK;
 }
 
-/* ---- streaming --------------------------------------------------------------------------------
- */
+/* ---- streaming ------------------------------------------------------------------------------ */
 
 /* Gives the pages of a mapped range back: a sum is read once, and memory must not grow with it. */
 static void release_pages(const void *data, size_t bytes)
@@ -186,8 +184,7 @@ ssm_status ssm__write_window(const char *path, const ssm_recording_info *info,
     return close_stream(stream, status, err);
 }
 
-/* ---- the sum of a domain ----------------------------------------------------------------------
- */
+/* ---- the sum of a domain -------------------------------------------------------------------- */
 
 ssm_status ssm__sum_count(const ssm_safetensors *file, const char *path, int64_t most, int64_t *out,
                           ssm_error *err)

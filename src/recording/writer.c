@@ -44,8 +44,7 @@ static ssm_status join(const ssm__recording_writer *writer, const char *file, ch
     return *out == NULL ? ssm__fail_memory(err, "a path", strlen(file)) : SSM_STATUS_OK;
 }
 
-/* ---- create -----------------------------------------------------------------------------------
- */
+/* ---- create --------------------------------------------------------------------------------- */
 
 /* ".name.<16 hex digits>.tmp", as base/writer.c names them, of a file this writer makes. */
 static bool is_temporary(const char *name)
@@ -273,8 +272,7 @@ void ssm__recording_writer_free(ssm__recording_writer *writer)
     free(writer);
 }
 
-/* ---- the model and the windows ----------------------------------------------------------------
- */
+/* ---- the model and the windows -------------------------------------------------------------- */
 
 /* True when the Gram of window i is in its domain's sum, or there is none to add. */
 static bool is_summed(const ssm__recording_writer *writer, int64_t i)
@@ -346,8 +344,7 @@ ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t wind
     return status;
 }
 
-/* ---- finish -----------------------------------------------------------------------------------
- */
+/* ---- finish --------------------------------------------------------------------------------- */
 
 static ssm_status finish_sum(ssm__recording_writer *writer, int64_t k, ssm_error *err)
 {

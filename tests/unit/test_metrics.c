@@ -28,8 +28,7 @@ int fsync(int descriptor)
  * error cancel by at most about ten here), and ρ is the square root of a ratio of two such sums. */
 static const double tolerance = 1e-6;
 
-/* ---- the naive implementation ------------------------------------------------------------------
- */
+/* ---- the naive implementation --------------------------------------------------------------- */
 
 enum { WINDOWS = 16, CHANNELS = 8, MODES = 8, BLOCKS = 8, LAYERS = 4 };
 
@@ -276,8 +275,7 @@ static void naive_deciles(const toy_recording *toy, naive_layer *const *layers, 
     }
 }
 
-/* ---- comparison --------------------------------------------------------------------------------
- */
+/* ---- comparison ----------------------------------------------------------------------------- */
 
 static void near(const char *what, int64_t layer, int64_t r, double got, double want)
 {
@@ -430,8 +428,7 @@ static void participation_and_time_constants(void **state)
     close_toy(recording, root);
 }
 
-/* ---- what a recording does not support ----------------------------------------------------------
- */
+/* ---- what a recording does not support ------------------------------------------------------ */
 
 static void without_gram_only_the_full_errors_are_missing(void **state)
 {
@@ -527,8 +524,7 @@ static void some_layers_give_those_layers(void **state)
     close_toy(some, some_root);
 }
 
-/* ---- refusals -----------------------------------------------------------------------------------
- */
+/* ---- refusals ------------------------------------------------------------------------------- */
 
 static void bad_requests_are_refused(void **state)
 {

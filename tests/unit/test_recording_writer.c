@@ -23,8 +23,7 @@
 #include "test_paths.h"
 #include "toy_recording.h"
 
-/* ---- file operations that can stop -------------------------------------------------------------
- */
+/* ---- file operations that can stop ---------------------------------------------------------- */
 
 /* These replace the C library's for the whole program: operation number `stop_at` kills the process
  * before it takes place, as kill −9 or a power cut would. Syncing is counted but not done: it would
@@ -148,8 +147,7 @@ static void digest_tree(const char *path, char out[64])
     ssm__digest_finish(digest, out);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static toy_recording small_toy(void)
 {
