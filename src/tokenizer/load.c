@@ -165,7 +165,6 @@ static ssm_status parse_root(const char *path, const json_t *root, ssm_tokenizer
                              ssm_error *err)
 {
     SSM__TRY(check_root(path, root, err));
-    SSM__TRY(ssm__unicode_create(&tokenizer->unicode, err));
     SSM__TRY(ssm__normalizer_parse(path, json_object_get(root, "normalizer"),
                                    &tokenizer->normalizer, err));
     SSM__TRY(ssm__pretokenizer_parse(path, json_object_get(root, "pre_tokenizer"),
@@ -174,6 +173,7 @@ static ssm_status parse_root(const char *path, const json_t *root, ssm_tokenizer
                                       &tokenizer->postprocessor, err));
     SSM__TRY(ssm__decoder_parse(path, json_object_get(root, "decoder"), &tokenizer->decoder, err));
     SSM__TRY(ssm__bpe_parse(path, json_object_get(root, "model"), &tokenizer->bpe, err));
+    SSM__TRY(ssm__unicode_create(&tokenizer->unicode, err));
     SSM__TRY(parse_added_tokens(path, root, tokenizer, err));
     SSM__TRY(ssm__tokens_build(tokenizer, err));
     SSM__TRY(check_template_ids(path, tokenizer, &tokenizer->postprocessor.before, err));
