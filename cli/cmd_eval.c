@@ -82,10 +82,8 @@ static ssm_status score(eval_state *state, const ssm_mask *mask, cli_scored *out
 
 static void free_scored(cli_scored *scored)
 {
-    if (!scored->shared) {
-        ssm_scores_free(scored->scores);
-        free(scored->results);
-    }
+    ssm_scores_free(scored->scores);
+    free(scored->results);
     *scored = (cli_scored){0};
 }
 
@@ -253,7 +251,9 @@ static ssm_status run_eval(cli_context *context, const void *arguments, ssm_erro
     }
     status = status == SSM_STATUS_OK ? evaluate(&state, err) : status;
     for (int64_t i = 0; i < state.evaluation.n_others; i++) {
-        free_scored(&state.evaluation.others[i]);
+        if (!state.evaluation.others[i].shared) {
+            free_scored(&state.evaluation.others[i]);
+        }
     }
     free(state.evaluation.others);
     free_scored(&state.evaluation.main);

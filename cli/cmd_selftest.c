@@ -148,7 +148,7 @@ static ssm_status make_expected(selftest *test, ssm_error *err)
         check *one = add_check(test, "logits are finite");
         one->passed = bad == 0;
         snprintf(one->detail, sizeof one->detail, "%lld of %lld are not", (long long)bad,
-                 (long long)(width * TOKENS));
+                 (long long)width * TOKENS);
     }
     return status;
 }

@@ -12,26 +12,28 @@ const char cli_about[] =
     "on a CPU, measures in one forward pass how every channel uses its state, says what a smaller "
     "state would cost, and judges it on text with confidence intervals.";
 
-const char *const cli_argument_words[] = {
-    "MODEL",
-    "A model directory, a .safetensors file beside its config.json, a name in the local Hugging "
-    "Face cache such as state-spaces/mamba-130m-hf, or tiny: the trained model that comes with "
-    "ssmscope. Nothing is ever downloaded.",
-    "TEXT",
-    "A UTF-8 text file as PATH or DOMAIN=PATH. Files of one domain are joined in the order given. "
-    "Without a domain it is the file's name without its extension. Texts are cut into consecutive "
-    "windows of tokens.",
-    "LIST",
-    "Whole numbers and ranges, such as 1,2,5-7.",
-    NULL};
+const cli_words cli_argument_words[] = {
+    {"MODEL",
+     "A model directory, a .safetensors file beside its config.json, a name in the local Hugging "
+     "Face cache such as state-spaces/mamba-130m-hf, or tiny: the trained model that comes with "
+     "ssmscope. Nothing is ever downloaded."},
+    {"TEXT",
+     "A UTF-8 text file as PATH or DOMAIN=PATH. Files of one domain are joined in the order given. "
+     "Without a domain it is the file's name without its extension. Texts are cut into consecutive "
+     "windows of tokens."},
+    {"LIST", "Whole numbers and ranges, such as 1,2,5-7."},
+    {NULL, NULL},
+};
 
-const char *const cli_environment_words[] = {
-    "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME",
-    "Where the local Hugging Face cache is: $HF_HUB_CACHE, $HF_HOME/hub, "
-    "$XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub, the first that is set. It is "
-    "only read.",
-    "LANG, LC_ALL, LC_CTYPE", "Bar charts use block characters in a UTF-8 locale and # elsewhere.",
-    NULL};
+const cli_words cli_environment_words[] = {
+    {"HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME",
+     "Where the local Hugging Face cache is: $HF_HUB_CACHE, $HF_HOME/hub, "
+     "$XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub, the first that is set. It is "
+     "only read."},
+    {"LANG, LC_ALL, LC_CTYPE",
+     "Bar charts use block characters in a UTF-8 locale and # elsewhere."},
+    {NULL, NULL},
+};
 
 /* Stands for a space at which a line is not broken. */
 #define HARD_SPACE "\001"
@@ -203,8 +205,8 @@ void cli_print_overview(FILE *out)
         }
     }
     fputs("\nArguments:\n", out);
-    for (size_t i = 0; cli_argument_words[i] != NULL; i += 2) {
-        print_entry(out, cli_argument_words[i], cli_argument_words[i + 1], COMMAND_COLUMN);
+    for (size_t i = 0; cli_argument_words[i].heading != NULL; i++) {
+        print_entry(out, cli_argument_words[i].heading, cli_argument_words[i].text, COMMAND_COLUMN);
     }
     fputs("\nOptions of every command:\n", out);
     print_options(out, cli_global_options, cli_n_global_options);

@@ -99,8 +99,8 @@ void cli_print_man(FILE *out)
           out);
     print_paragraphs(out, cli_about);
     fputs(".SH ARGUMENTS\n", out);
-    for (size_t i = 0; cli_argument_words[i] != NULL; i += 2) {
-        print_entry(out, cli_argument_words[i], cli_argument_words[i + 1]);
+    for (size_t i = 0; cli_argument_words[i].heading != NULL; i++) {
+        print_entry(out, cli_argument_words[i].heading, cli_argument_words[i].text);
     }
     fputs(".SH OPTIONS OF EVERY COMMAND\n", out);
     print_options(out, cli_global_options, cli_n_global_options);
@@ -119,7 +119,7 @@ void cli_print_man(FILE *out)
     SSM_STATUSES(PRINT_STATUS)
 #undef PRINT_STATUS
     fputs(".SH ENVIRONMENT\n", out);
-    for (size_t i = 0; cli_environment_words[i] != NULL; i += 2) {
-        print_entry(out, cli_environment_words[i], cli_environment_words[i + 1]);
+    for (size_t i = 0; cli_environment_words[i].heading != NULL; i++) {
+        print_entry(out, cli_environment_words[i].heading, cli_environment_words[i].text);
     }
 }

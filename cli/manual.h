@@ -32,8 +32,11 @@ void cli_print_completion(FILE *out);
 
 /* Words about MODEL, TEXT and the files, shared by help and the man page: heading, text, …, NULL.
  */
-extern const char *const cli_argument_words[];
-extern const char *const cli_environment_words[];
+typedef struct cli_words {
+    const char *heading, *text;
+} cli_words;
+extern const cli_words cli_argument_words[];
+extern const cli_words cli_environment_words[];
 extern const char cli_about[];
 
 #endif
