@@ -48,8 +48,8 @@ if [ -n "$missing" ]; then
 fi
 
 # One name, one home: what the headers declare is what the shared library gives.
-grep -hE '^SSM_API|^[A-Za-z].*ssm_[a-z0-9_]+\(' "$source"/include/ssmscope/*.h |
-    grep -oE 'ssm_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$build/symbols.declared"
+grep -hE '^SSM_API' "$source"/include/ssmscope/*.h |
+    grep -oE 'ssm_[A-Za-z0-9_]+\(' | tr -d '(' | sort -u >"$build/symbols.declared"
 nm -D --defined-only "$shared" | awk '$2 != "A" { sub(/@.*/, "", $NF); print $NF }' | sort -u \
     >"$build/symbols.exported"
 inner=$(grep -vE '^ssm_[^_]' "$build/symbols.exported" || true)
