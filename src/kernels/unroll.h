@@ -1,5 +1,6 @@
-/* kernels/unroll.h: what turns loops with constant bounds over small arrays of vectors into registers.
- * Both compilers need the request: without it they keep the arrays in memory, three times slower. */
+/* kernels/unroll.h: what turns loops with constant bounds over small arrays of vectors into
+ * registers. Both compilers need the request: without it they keep the arrays in memory, three
+ * times slower. */
 #ifndef SSM_KERNELS_UNROLL_H
 #define SSM_KERNELS_UNROLL_H
 

@@ -6,8 +6,8 @@ set -euo pipefail
 if [ "${IN_NAMESPACE:-}" != yes ]; then
     enter=(unshare --mount)
     [ "$(id -u)" -eq 0 ] || enter=(unshare --map-root-user --mount)
-    if ! "${enter[@]}" sh -c 'd=$(mktemp -d) && mount -t tmpfs -o size=64k none "$d" && umount "$d" &&
-        rmdir "$d"' 2>/dev/null; then
+    if ! "${enter[@]}" sh -c 'd=$(mktemp -d) && mount -t tmpfs -o size=64k none "$d" &&
+        mount -o remount,size=128k "$d" && umount "$d" && rmdir "$d"' 2>/dev/null; then
         echo "skipped: a small tmpfs cannot be mounted here"
         exit 77
     fi
