@@ -25,6 +25,13 @@ ssm_status cli_no_memory(ssm_error *err)
     return cli_fail(err, SSM_STATUS_MEMORY, NULL, "out of memory");
 }
 
+/* In a JSON file the record names a field, elsewhere a tensor. */
+static bool is_json(const char *path)
+{
+    size_t length = strlen(path);
+    return length >= 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
 void cli_print_error(const ssm_error *err, ssm_status status, const char *command)
 {
     fprintf(stderr, "ssmscope: ");
@@ -32,7 +39,8 @@ void cli_print_error(const ssm_error *err, ssm_status status, const char *comman
         fprintf(stderr, "%s: ", err->file);
     }
     if (err->tensor[0] != '\0') {
-        fprintf(stderr, "tensor %s%s", err->tensor, err->offset >= 0 ? ", " : ": ");
+        fprintf(stderr, "%s %s%s", is_json(err->file) ? "field" : "tensor", err->tensor,
+                err->offset >= 0 ? ", " : ": ");
     }
     if (err->offset >= 0) {
         fprintf(stderr, "byte %lld: ", (long long)err->offset);

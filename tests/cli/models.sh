@@ -72,6 +72,9 @@ prints 'the model runs with --ids only'
 mkdir large
 printf '{"model_type": "mamba"' >large/config.json
 expect 3 info large
+printf '{"model_type": "gpt2"}' >large/config.json
+expect 3 info large
+says 'large/config.json: field model_type: '
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n' >lfs.safetensors
 cp "$model/config.json" .
 expect 3 info lfs.safetensors
