@@ -8,6 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Under AddressSanitizer memory that was not taken may not be touched, nor the gaps between. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_GUARDED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_GUARDED 1
+#endif
+#endif
+#ifdef ARENA_GUARDED
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(memory, size)   ((void)(memory), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, size) ((void)(memory), (void)(size))
+#endif
+
 enum { ARENA_ALIGNMENT = 64 }; /* a cache line, and the widest vector */
 
 /* calloc rather than an aligned allocation and memset: pages that are never used are then never
@@ -29,6 +44,7 @@ ssm_status ssm__arena_create(ssm__arena *arena, size_t size, ssm_error *err)
     arena->memory = block + sizeof(void *) + shift;
     arena->size = size;
     memcpy(arena->memory - sizeof(void *), &block, sizeof(void *));
+    ASAN_POISON_MEMORY_REGION(arena->memory, size);
     return SSM_STATUS_OK;
 }
 
@@ -37,6 +53,7 @@ void ssm__arena_free(ssm__arena *arena)
     if (arena != NULL && arena->memory != NULL) {
         void *block;
         memcpy(&block, arena->memory - sizeof(void *), sizeof(void *));
+        ASAN_UNPOISON_MEMORY_REGION(arena->memory, arena->size);
         free(block);
         *arena = (ssm__arena){0};
     }
@@ -63,5 +80,9 @@ void *ssm__arena_take(ssm__arena *arena, int64_t count, size_t bytes)
         return NULL;
     }
     arena->used = end;
-    return arena->memory == NULL ? NULL : arena->memory + begin;
+    if (arena->memory == NULL) {
+        return NULL;
+    }
+    ASAN_UNPOISON_MEMORY_REGION(arena->memory + begin, wanted);
+    return arena->memory + begin;
 }
