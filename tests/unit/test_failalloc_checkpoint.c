@@ -233,12 +233,33 @@ static void masks(void **state)
     check((failalloc_case){.name = "ssm_mask_read", .run = run_mask_read});
 }
 
+static void calls_without_memory(void **state)
+{
+    (void)state;
+    ssm_isa isa = SSM_ISA_AUTO;
+    ssm_config config;
+    ssm_error err = {0};
+    failalloc_arm(1, FAILALLOC_FROM);
+    ssm_status parsed = ssm_isa_parse("portable", &isa, &err);
+    ssm_status shaped = ssm_shape_config("mamba-130m", &config, &err);
+    ssm_status unknown = ssm_shape_config("mamba-131m", &config, &err);
+    failalloc_disarm();
+    assert_int_equal(parsed, SSM_STATUS_OK);
+    assert_int_equal(shaped, SSM_STATUS_OK);
+    assert_int_equal(unknown, SSM_STATUS_USAGE);
+    assert_int_equal(failalloc.seen, 0);
+}
+
 int main(void)
 {
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(safetensors),    IN_DIRECTORY(checkpoints), IN_DIRECTORY(sharded_checkpoint),
-        IN_DIRECTORY(initialisation), IN_DIRECTORY(masks),
+        cmocka_unit_test(calls_without_memory),
+        IN_DIRECTORY(safetensors),
+        IN_DIRECTORY(checkpoints),
+        IN_DIRECTORY(sharded_checkpoint),
+        IN_DIRECTORY(initialisation),
+        IN_DIRECTORY(masks),
     };
     return cmocka_run_group_tests_name("failalloc_checkpoint", tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void rotate(void *context, int64_t task, int thread)
 static void results_are_visible_to_the_next_run(void **state)
 {
     (void)state;
-    enum { RUNS = 20000, COUNT = 13 };
+    enum { RUNS = 5000, COUNT = 13 };
     for (int threads = 2; threads <= 8; threads *= 2) {
         ssm_pool *pool = NULL;
         assert_int_equal(ssm_pool_create(threads, &pool, NULL), SSM_STATUS_OK);
