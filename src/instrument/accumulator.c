@@ -85,13 +85,17 @@ static void layout(ssm__arena *arena, ssm__accumulator *a, const bool *recorded)
     a->thread_modes = SSM__TAKE(arena, float, a->threads *SUBTILE *(c->d_state + 1) * SSM__LANES);
     a->thread_block = SSM__TAKE(arena, float, a->threads * a->rows.count * SSM__LANES);
     a->transpose = SSM__TAKE(arena, double, a->rows.n_gram *SSM__LANES);
+    int64_t first = -1; /* recorded layer */
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
         const bool wanted = !recorded || recorded[layer];
         if (arena->memory) {
             a->recorded[layer] = wanted;
         }
-        if (wanted) {
+        if (wanted && (first < 0 || !a->one_layer)) {
             layout_layer(arena, a, a->layers ? &a->layers[layer] : NULL);
+            first = layer;
+        } else if (wanted && arena->memory) {
+            a->layers[layer] = a->layers[first];
         }
     }
 }
@@ -103,6 +107,7 @@ ssm_status ssm__accumulator_create(const ssm_model *model, const ssm__accumulato
                               .rows = ssm__mode_rows_of(model->config->d_state, options->gram),
                               .window = options->window,
                               .keeps_partial = !options->whole_blocks,
+                              .one_layer = options->one_layer,
                               .threads = options->pool ? ssm_pool_threads(options->pool) : 1};
     ssm__arena count = {0};
     layout(&count, out, options->recorded);

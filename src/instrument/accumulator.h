@@ -22,7 +22,7 @@ typedef struct ssm__accumulator {
     ssm__mode_rows rows;
     int64_t window; /* most tokens of a window */
     int64_t tokens; /* of the window under way */
-    bool keeps_partial;
+    bool keeps_partial, one_layer;
     int threads;
     ssm__arena arena;
     ssm__layer_sums *layers; /* n_layers; NULL members where not recorded */
@@ -37,6 +37,8 @@ typedef struct ssm__accumulator_options {
     int64_t window;
     bool gram;
     bool whole_blocks;    /* forward calls begin at multiples of 64: saves a buffer a layer */
+    bool one_layer;       /* a call is a whole window: the layers take turns with one layer's sums,
+                           * see ssm__accumulator_begin_layer */
     const bool *recorded; /* n_layers, or NULL: all */
     ssm_pool *pool;       /* the session's */
 } ssm__accumulator_options;
@@ -47,7 +49,7 @@ ssm_status ssm__accumulator_create(const ssm_model *model, const ssm__accumulato
 void ssm__accumulator_free(ssm__accumulator *accumulator);
 /* Clears everything for a window of `tokens` ≤ window tokens that begins at position 0. */
 void ssm__accumulator_begin(ssm__accumulator *accumulator, int64_t tokens);
-/* Clears one layer only. */
+/* Clears one layer only; with one_layer, whenever the sums of the layer before it were read. */
 void ssm__accumulator_begin_layer(ssm__accumulator *accumulator, int64_t layer);
 /* Turns a layer's Gram into dense rows of channels, in place; only once a window. */
 void ssm__accumulator_transpose(ssm__accumulator *accumulator, int64_t layer);

@@ -1,4 +1,8 @@
-/* instrument/record.c: windows of text → a recording, one forward pass a window. */
+/* instrument/record.c: windows of text → a recording, one forward pass a window.
+ *
+ * The pass goes through the layers one after the other, and a layer's numbers are on their way to
+ * the disk before the next one starts: a whole-window pass holds one layer's sums, however many
+ * layers there are. Only passes that are cut into calls (options.chunk) hold all of them. */
 #include <ssmscope/instrument.h>
 
 #include <jansson.h>
@@ -28,13 +32,17 @@ typedef struct recorder {
     ssm_session *session;
     ssm__accumulator sums;
     bool has_sums;
-    /* one window on its way to the disk */
-    float *values;                 /* [n_layers][E][3N + 2] output, state, read, delta, adjoint */
-    float *nll;                    /* [window − 1] */
-    ssm_tensor *tensors;           /* [n_layers · FIELDS + 2] */
-    ssm_tensor *grams;             /* [n_layers] */
-    char (*names)[NAME_MAX_BYTES]; /* of both */
+    ssm__mode_sink sink;
+    float *values; /* [E][3N + 2] output, state, read, delta, adjoint of one layer */
+    float *nll;    /* [window] */
 } recorder;
+
+/* Tensors of one layer, or of the window, on their way to the disk. */
+typedef struct tensor_list {
+    int64_t count;
+    ssm_tensor tensors[FIELDS];
+    char names[FIELDS][NAME_MAX_BYTES];
+} tensor_list;
 
 /* ---- the plan ----------------------------------------------------------------------------------
  */
@@ -195,31 +203,43 @@ static ssm_status create_recording(recorder *r, const char *directory, ssm_error
     return status;
 }
 
-/* layers.N.A = −exp(A_log), so that time constants need no checkpoint. */
-static ssm_status put_model(recorder *r, ssm_error *err)
+/* One layer's A = −exp(A_log), so that time constants need no checkpoint. */
+static void layer_A(const recorder *r, int64_t index, float *A, ssm_tensor *tensor, char *name)
 {
     const ssm__weights *weights = ssm__checkpoint_weights(ssm_model_checkpoint(r->model));
     const int64_t count = r->config->d_inner * r->config->d_state;
-    float *values = malloc((size_t)(count * r->n_layers) * sizeof *values);
-    if (!values) {
-        return ssm__fail_memory(err, "A", (size_t)(count * r->n_layers) * sizeof *values);
+    ssm__tensor_to_f32(&weights->layers[r->layers[index]].A_log, A);
+    for (int64_t k = 0; k < count; k++) {
+        A[k] = (float)-exp((double)A[k]);
     }
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        float *A = values + i * count;
-        ssm__tensor_to_f32(&weights->layers[r->layers[i]].A_log, A);
-        for (int64_t k = 0; k < count; k++) {
-            A[k] = (float)-exp((double)A[k]);
+    snprintf(name, NAME_MAX_BYTES, "layers.%lld.A", (long long)r->layers[index]);
+    *tensor = (ssm_tensor){.name = name,
+                           .dtype = SSM_DTYPE_F32,
+                           .n_dims = 2,
+                           .dims = {r->config->d_inner, r->config->d_state},
+                           .data = A,
+                           .bytes = (size_t)count * sizeof *A};
+}
+
+static ssm_status put_model(recorder *r, ssm_error *err)
+{
+    const int64_t count = r->config->d_inner * r->config->d_state;
+    const size_t layers = (size_t)r->n_layers;
+    float *values = calloc((size_t)count * layers + 1, sizeof *values);
+    ssm_tensor *tensors = calloc(layers + 1, sizeof *tensors);
+    char(*names)[NAME_MAX_BYTES] = calloc(layers + 1, sizeof *names);
+    ssm_status status;
+    if (!values || !tensors || !names) {
+        status = ssm__fail_memory(err, "A", (size_t)count * layers * sizeof *values);
+    } else {
+        for (int64_t i = 0; i < r->n_layers; i++) {
+            layer_A(r, i, values + i * count, &tensors[i], names[i]);
         }
-        snprintf(r->names[i], NAME_MAX_BYTES, "layers.%lld.A", (long long)r->layers[i]);
-        r->tensors[i] = (ssm_tensor){.name = r->names[i],
-                                     .dtype = SSM_DTYPE_F32,
-                                     .n_dims = 2,
-                                     .dims = {r->config->d_inner, r->config->d_state},
-                                     .data = A,
-                                     .bytes = (size_t)count * sizeof *A};
+        status = ssm__recording_put_model(r->writer, tensors, r->n_layers, err);
     }
-    const ssm_status status = ssm__recording_put_model(r->writer, r->tensors, r->n_layers, err);
     free(values);
+    free(tensors);
+    free(names);
     return status;
 }
 
@@ -241,10 +261,9 @@ static ssm_status run_window(recorder *r, const int32_t *ids, ssm_error *err)
 }
 
 /* Appends one tensor of a layer (or of the window, layer −1). */
-static void add_tensor(const recorder *r, int64_t *count, int64_t layer, const char *field,
-                       ssm_tensor tensor)
+static void add_tensor(tensor_list *list, int64_t layer, const char *field, ssm_tensor tensor)
 {
-    char *name = r->names[*count];
+    char *name = list->names[list->count];
     if (layer < 0) {
         snprintf(name, NAME_MAX_BYTES, "%s", field);
     } else {
@@ -252,7 +271,7 @@ static void add_tensor(const recorder *r, int64_t *count, int64_t layer, const c
     }
     tensor.name = name;
     tensor.bytes = (size_t)ssm_tensor_count(&tensor) * ssm_dtype_size(tensor.dtype);
-    r->tensors[(*count)++] = tensor;
+    list->tensors[list->count++] = tensor;
 }
 
 /* Means over the window of `rows` rows a channel, [E][rows]. */
@@ -267,14 +286,13 @@ static void means(const recorder *r, int64_t layer, int64_t first_row, int64_t r
     }
 }
 
-static void layer_tensors(recorder *r, int64_t index, int64_t *count)
+static void layer_tensors(const recorder *r, int64_t layer, tensor_list *list)
 {
-    const int64_t layer = r->layers[index];
     const int64_t E = r->config->d_inner;
     const int64_t N = r->config->d_state;
     const double T = (double)r->options->window;
     const ssm__mode_rows *rows = &r->sums.rows;
-    float *output = r->values + index * E * (3 * N + 2);
+    float *output = r->values;
     float *state = output + E;
     float *read = state + E * N;
     float *delta = read + E * N;
@@ -290,55 +308,76 @@ static void layer_tensors(recorder *r, int64_t index, int64_t *count)
     const ssm_tensor mode = {.dtype = SSM_DTYPE_F32, .n_dims = 2, .dims = {E, N}};
     ssm_tensor t = {.dtype = SSM_DTYPE_F32, .n_dims = 3, .dims = {blocks, E, N}};
     t.data = r->sums.layers[layer].energy_blocks;
-    add_tensor(r, count, layer, "energy_blocks", t);
+    add_tensor(list, layer, "energy_blocks", t);
     t = channel;
     t.data = output;
-    add_tensor(r, count, layer, "output_energy", t);
+    add_tensor(list, layer, "output_energy", t);
     t = mode;
     t.data = state;
-    add_tensor(r, count, layer, "state_moment", t);
+    add_tensor(list, layer, "state_moment", t);
     t.data = read;
-    add_tensor(r, count, layer, "read_moment", t);
+    add_tensor(list, layer, "read_moment", t);
     t = channel;
     t.data = delta;
-    add_tensor(r, count, layer, "delta_mean", t);
+    add_tensor(list, layer, "delta_mean", t);
     t = mode;
     t.data = adjoint;
-    add_tensor(r, count, layer, "adjoint_moment", t);
+    add_tensor(list, layer, "adjoint_moment", t);
 }
 
-static void gram_tensor(recorder *r, int64_t index, char *name)
+/* The layer has seen `end` tokens; when that is the whole window it goes to the disk. */
+static ssm_status layer_finished(void *context, int64_t layer, int64_t end, ssm_error *err)
 {
-    const int64_t layer = r->layers[index];
-    ssm__accumulator_transpose(&r->sums, layer);
-    snprintf(name, NAME_MAX_BYTES, "layers.%lld.gram", (long long)layer);
-    const int64_t entries = r->sums.rows.n_gram;
-    r->grams[index] =
-        (ssm_tensor){.name = name,
-                     .dtype = SSM_DTYPE_F64,
-                     .n_dims = 2,
-                     .dims = {r->config->d_inner, entries},
-                     .data = r->sums.layers[layer].gram,
-                     .bytes = (size_t)(r->config->d_inner * entries) * sizeof(double)};
+    recorder *r = context;
+    if (end < r->options->window) {
+        return SSM_STATUS_OK;
+    }
+    char name[NAME_MAX_BYTES];
+    tensor_list list = {0};
+    layer_tensors(r, layer, &list);
+    const bool has_gram = !r->options->no_gram;
+    ssm_tensor gram = {.name = name,
+                       .dtype = SSM_DTYPE_F64,
+                       .n_dims = 2,
+                       .dims = {r->config->d_inner, r->sums.rows.n_gram}};
+    if (has_gram) {
+        snprintf(name, sizeof name, "layers.%lld.gram", (long long)layer);
+        ssm__accumulator_transpose(&r->sums, layer);
+        gram.data = r->sums.layers[layer].gram;
+        gram.bytes = (size_t)ssm_tensor_count(&gram) * sizeof(double);
+    }
+    SSM__TRY(ssm__recording_put_layer(r->writer, list.tensors, list.count, has_gram ? &gram : NULL,
+                                      err));
+    if (r->sums.one_layer) {
+        ssm__accumulator_begin_layer(&r->sums, layer);
+    }
+    return SSM_STATUS_OK;
 }
 
-static ssm_status put_window(recorder *r, int64_t window, const int32_t *ids, ssm_error *err)
+static void enter(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args)
+{
+    const recorder *r = context;
+    r->sums.sink.enter(r->sums.sink.context, layer, group, thread, args);
+}
+
+static void leave(void *context, int64_t layer, int64_t group, int64_t position,
+                  const ssm__scan_args *args)
+{
+    const recorder *r = context;
+    r->sums.sink.leave(r->sums.sink.context, layer, group, position, args);
+}
+
+static ssm_status record_window(recorder *r, int64_t window, const int32_t *ids, ssm_error *err)
 {
     const int64_t T = r->options->window;
-    int64_t count = 0;
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        layer_tensors(r, i, &count);
-    }
-    add_tensor(r, &count, -1, "nll",
+    tensor_list list = {0};
+    SSM__TRY(ssm__recording_begin_window(r->writer, window, err));
+    SSM__TRY(run_window(r, ids, err));
+    add_tensor(&list, -1, "nll",
                (ssm_tensor){.dtype = SSM_DTYPE_F32, .n_dims = 1, .dims = {T - 1}, .data = r->nll});
-    add_tensor(r, &count, -1, "ids",
+    add_tensor(&list, -1, "ids",
                (ssm_tensor){.dtype = SSM_DTYPE_I32, .n_dims = 1, .dims = {T}, .data = ids});
-    const bool gram = !r->options->no_gram;
-    for (int64_t i = 0; gram && i < r->n_layers; i++) {
-        gram_tensor(r, i, r->names[count + i]);
-    }
-    return ssm__recording_put_window(r->writer, window, r->tensors, count, gram ? r->grams : NULL,
-                                     gram ? r->n_layers : 0, err);
+    return ssm__recording_end_window(r->writer, list.tensors, list.count, err);
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------
@@ -347,28 +386,32 @@ static ssm_status put_window(recorder *r, int64_t window, const int32_t *ids, ss
 static ssm_status prepare(recorder *r, ssm_error *err)
 {
     const ssm_config *c = r->config;
-    const size_t tensors = (size_t)(r->n_layers * (FIELDS + 1) + 2);
-    r->values =
-        malloc((size_t)(r->n_layers * c->d_inner * (3 * c->d_state + 2)) * sizeof *r->values);
-    r->nll = malloc((size_t)r->options->window * sizeof *r->nll);
-    r->tensors = malloc(tensors * sizeof *r->tensors);
-    r->grams = malloc((size_t)r->n_layers * sizeof *r->grams);
-    r->names = malloc(tensors * sizeof *r->names);
-    if (!r->values || !r->nll || !r->tensors || !r->grams || !r->names) {
-        return ssm__fail_memory(err, "a window's tensors", tensors * sizeof *r->tensors);
-    }
+    const int64_t window = r->options->window;
     const int64_t chunk = r->options->chunk;
-    const ssm_session_options session = {.pool = r->options->pool};
+    const bool whole = chunk <= 0 || chunk >= window;
+    const size_t values = (size_t)(c->d_inner * (3 * c->d_state + 2));
+    r->values = malloc(values * sizeof *r->values);
+    r->nll = malloc((size_t)window * sizeof *r->nll);
+    if (!r->values || !r->nll) {
+        return ssm__fail_memory(err, "a layer's means", values * sizeof *r->values);
+    }
+    const ssm_session_options session = {.pool = r->options->pool,
+                                         .max_chunk = whole ? window : chunk};
     SSM__TRY(ssm_session_create(r->model, &session, &r->session, err));
-    const ssm__accumulator_options sums = {.window = r->options->window,
+    const ssm__accumulator_options sums = {.window = window,
                                            .gram = !r->options->no_gram,
-                                           .whole_blocks = chunk <= 0 || chunk % SSM__TILE == 0 ||
-                                                           chunk >= r->options->window,
+                                           .whole_blocks = whole || chunk % SSM__TILE == 0,
+                                           .one_layer = whole,
                                            .recorded = r->recorded,
                                            .pool = r->options->pool};
     SSM__TRY(ssm__accumulator_create(r->model, &sums, &r->sums, err));
     r->has_sums = true;
-    ssm__session_set_sink(r->session, &r->sums.sink);
+    r->sink = (ssm__mode_sink){.context = r,
+                               .enter = enter,
+                               .leave = leave,
+                               .finished = layer_finished,
+                               .layers = r->sums.recorded};
+    ssm__session_set_sink(r->session, &r->sink);
     return SSM_STATUS_OK;
 }
 
@@ -380,8 +423,7 @@ static ssm_status record_windows(recorder *r, ssm_error *err)
         if (!ssm__recording_has(r->writer, i)) {
             const ssm_domain *domain = &r->corpus->domains[i / per_domain];
             const int32_t *ids = domain->ids.data + r->windows[i].token_offset;
-            SSM__TRY(run_window(r, ids, err));
-            SSM__TRY(put_window(r, i, ids, err));
+            SSM__TRY(record_window(r, i, ids, err));
         }
         if (progress &&
             !progress->report(progress->context, "recording", i + 1, r->n_windows, "windows")) {
@@ -420,8 +462,5 @@ ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus, const ch
     free(r.recorded);
     free(r.values);
     free(r.nll);
-    free(r.tensors);
-    free(r.grams);
-    free(r.names);
     return status;
 }

@@ -127,6 +127,19 @@ static ssm_status check_ids(const ssm_config *config, const int32_t *ids, int64_
     return SSM_STATUS_OK;
 }
 
+/* All layers over the chunk in the stream; the sink hears of each. */
+static ssm_status run_layers(ssm_session *session, int64_t chunk, ssm_error *err)
+{
+    const ssm__mode_sink *sink = session->sink;
+    for (int64_t layer = 0; layer < session->model->config->n_layers; layer++) {
+        ssm__session_layer(session, layer, chunk);
+        if (sink && sink->finished && sink->layers[layer]) {
+            SSM__TRY(sink->finished(sink->context, layer, session->position + chunk, err));
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t count,
                                ssm_logits_want want, ssm_logits_fn *fn, void *context,
                                ssm_error *err)
@@ -137,9 +150,7 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
     for (int64_t done = 0; done < count; done += chunk) {
         chunk = smaller(session->max_chunk, count - done);
         ssm__session_embed(session, ids + done, chunk);
-        for (int64_t layer = 0; layer < config->n_layers; layer++) {
-            ssm__session_layer(session, layer, chunk);
-        }
+        SSM__TRY(run_layers(session, chunk, err));
         const bool last = want == SSM_LOGITS_LAST && done + chunk == count;
         const int64_t first = want == SSM_LOGITS_ALL ? 0 : last ? chunk - 1 : chunk;
         /* The tap fires for every token, also where no logits are wanted. */

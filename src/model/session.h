@@ -11,12 +11,15 @@
 /* The instrument's way into the scan. Both calls come from worker threads, for one (layer, group)
  * from one thread at a time and in rising position; they must touch that group's data only. enter
  * fills modes, adjoint and moments of args (modes: [≤ 16][N+1][16] scratch of that thread); leave
- * sees the summands and y [tokens][16] of at most 16 tokens. */
+ * sees the summands and y [tokens][16] of at most 16 tokens. finished, unless NULL, is called by
+ * the thread that runs the pass when a recorded layer has seen all tokens before `end`; a failure
+ * ends the pass. */
 typedef struct ssm__mode_sink {
     void *context;
     void (*enter)(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args);
     void (*leave)(void *context, int64_t layer, int64_t group, int64_t position,
                   const ssm__scan_args *args);
+    ssm_status (*finished)(void *context, int64_t layer, int64_t end, ssm_error *err);
     const bool *layers; /* [n_layers] which layers are recorded */
 } ssm__mode_sink;
 
@@ -58,7 +61,8 @@ void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
 void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count);
 /* The state of one layer back to zero. */
 void ssm__session_reset_layer(ssm_session *session, int64_t layer);
-/* As ssm_session_nll over `count` tokens of which the first `scored` have a successor in ids. */
+/* As ssm_session_nll, stopped by a sink that fails, over `count` tokens of which the first `scored`
+ * have a successor in ids. */
 ssm_status ssm__session_nll(ssm_session *session, const int32_t *ids, int64_t count, int64_t scored,
                             float *out, ssm_error *err);
 void ssm__session_set_sink(ssm_session *session, const ssm__mode_sink *sink);

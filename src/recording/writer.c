@@ -27,6 +27,7 @@
 #include "recording/head.h"
 #include "recording/schema.h"
 #include "recording/sum.h"
+#include "recording/window.h"
 
 struct ssm__recording_writer {
     ssm__head head;
@@ -35,6 +36,8 @@ struct ssm__recording_writer {
     int64_t *summed; /* per calibration domain: windows in the sum on disk */
     bool *finished;  /* per calibration domain: calibration.DOMAIN is there */
     bool *written;   /* per window: its file is there and whole */
+    int64_t current; /* the window that was begun, −1: none */
+    ssm__window_files files; /* of it */
 };
 
 static ssm_status join(const ssm__recording_writer *writer, const char *file, char **out,
@@ -244,6 +247,7 @@ ssm_status ssm__recording_create(const char *directory, const ssm__recording_pla
     SSM__TRY(ssm__head_print(&plan->info, plan->windows, plan->n_windows, plan->extra, &text, err));
     ssm__recording_writer *writer = calloc(1, sizeof *writer);
     if (writer != NULL) {
+        writer->current = -1;
         writer->directory = strdup(directory);
     }
     ssm_status status = writer == NULL || writer->directory == NULL
@@ -263,6 +267,7 @@ void ssm__recording_writer_free(ssm__recording_writer *writer)
     if (writer == NULL) {
         return;
     }
+    ssm__window_abort(&writer->files);
     free(writer->rank);
     free(writer->summed);
     free(writer->finished);
@@ -309,42 +314,130 @@ ssm_status ssm__recording_put_model(ssm__recording_writer *writer, const ssm_ten
     return status;
 }
 
-ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t window,
-                                     const ssm_tensor *tensors, int64_t count,
-                                     const ssm_tensor *grams, int64_t n_grams, ssm_error *err)
+/* Fields of the schema that the writer is given of a layer, or (false) of a window. */
+static int64_t field_count(const ssm_recording_info *info, bool of_layer)
+{
+    int64_t count = 0;
+    for (const ssm__field *field = ssm__schema_fields(); field->name != NULL; field++) {
+        count += field->of_layer == of_layer && strcmp(field->name, "gram") != 0 &&
+                 (!field->mamba2_only || info->family == SSM_FAMILY_MAMBA2);
+    }
+    return count;
+}
+
+static ssm_status check_count(int64_t expected, int64_t count, int64_t expected_grams,
+                              int64_t n_grams, ssm_error *err)
+{
+    return expected == count && expected_grams == n_grams
+               ? SSM_STATUS_OK
+               : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                           "the writer expected %lld tensors and %lld Grams, got %lld and %lld",
+                           (long long)expected, (long long)expected_grams, (long long)count,
+                           (long long)n_grams);
+}
+
+/* Nothing of the window is left when a piece of it fails. */
+static ssm_status keep_window(ssm__recording_writer *writer, ssm_status status)
+{
+    if (status != SSM_STATUS_OK) {
+        ssm__window_abort(&writer->files);
+        writer->current = -1;
+    }
+    return status;
+}
+
+ssm_status ssm__recording_begin_window(ssm__recording_writer *writer, int64_t window,
+                                       ssm_error *err)
 {
     const ssm__head *head = &writer->head;
+    ssm__window_abort(&writer->files);
+    writer->current = -1;
     if (window < 0 || window >= head->n_windows) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "there is no window %lld",
                          (long long)window);
     }
     const ssm_recording_window *about = &head->windows[window];
-    int64_t k = head->calibration_of[window];
-    SSM__TRY(ssm__check_window(&head->info, about->tokens, tensors, count, grams, n_grams, err));
+    ssm__window_place place = {.directory = writer->directory, .window = window};
     if (!is_summed(writer, window)) {
+        int64_t k = head->calibration_of[window];
         if (writer->summed[k] != writer->rank[window]) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                              "windows are put in rising order: window %lld of domain '%s' is next",
                              (long long)writer->summed[k], about->domain);
         }
-        SSM__TRY(ssm__sum_add(writer->directory, &head->info, &head->calibrations[k], grams,
-                              n_grams, writer->summed[k], err));
-        writer->summed[k]++;
+        place.sum = &head->calibrations[k];
+        place.summed = writer->summed[k];
     }
-    if (writer->written[window]) {
-        return SSM_STATUS_OK;
-    }
-    bool keep = head->info.has_gram && (k < 0 || head->info.has_window_gram);
     char *path = NULL;
     SSM__TRY(join(writer, about->file, &path, err));
-    ssm_status status = ssm__write_window(path, &head->info, about, window, tensors, count, grams,
-                                          keep ? n_grams : 0, err);
+    place.shard = writer->written[window] ? NULL : path;
+    ssm_status status = ssm__window_open(&head->info, about, &place, &writer->files, err);
     free(path);
-    writer->written[window] = status == SSM_STATUS_OK;
+    writer->current = status == SSM_STATUS_OK ? window : -1;
     return status;
 }
 
-/* ---- finish --------------------------------------------------------------------------------- */
+static ssm_status check_begun(const ssm__recording_writer *writer, ssm_error *err)
+{
+    return writer->current >= 0 ? SSM_STATUS_OK
+                                : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                                            "the writer was given a piece of no window");
+}
+
+ssm_status ssm__recording_put_layer(ssm__recording_writer *writer, const ssm_tensor *tensors,
+                                    int64_t count, const ssm_tensor *gram, ssm_error *err)
+{
+    const ssm_recording_info *info = &writer->head.info;
+    SSM__TRY(check_begun(writer, err));
+    ssm_status status = check_count(field_count(info, true), count, info->has_gram ? 1 : 0,
+                                    gram == NULL ? 0 : 1, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm__window_put_layer(&writer->files, tensors, count, gram, err);
+    }
+    return keep_window(writer, status);
+}
+
+static ssm_status end_window(ssm__recording_writer *writer, const ssm_tensor *tensors,
+                             int64_t count, ssm_error *err)
+{
+    int64_t window = writer->current;
+    bool summed = false;
+    SSM__TRY(keep_window(writer, ssm__window_put_rest(&writer->files, tensors, count, err)));
+    writer->current = -1;
+    ssm_status status = ssm__window_commit(&writer->files, &summed, err);
+    if (summed) {
+        writer->summed[writer->head.calibration_of[window]]++;
+    }
+    writer->written[window] = writer->written[window] || status == SSM_STATUS_OK;
+    return status;
+}
+
+ssm_status ssm__recording_end_window(ssm__recording_writer *writer, const ssm_tensor *tensors,
+                                     int64_t count, ssm_error *err)
+{
+    SSM__TRY(check_begun(writer, err));
+    SSM__TRY(
+        keep_window(writer, check_count(field_count(&writer->head.info, false), count, 0, 0, err)));
+    return end_window(writer, tensors, count, err);
+}
+
+ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t window,
+                                     const ssm_tensor *tensors, int64_t count,
+                                     const ssm_tensor *grams, int64_t n_grams, ssm_error *err)
+{
+    const ssm_recording_info *info = &writer->head.info;
+    int64_t expected = info->n_recorded * field_count(info, true) + field_count(info, false);
+    SSM__TRY(check_count(expected, count, info->has_gram ? info->n_recorded : 0, n_grams, err));
+    SSM__TRY(ssm__recording_begin_window(writer, window, err));
+    for (int64_t i = 0; i < info->n_recorded; i++) {
+        const ssm_tensor *gram = n_grams > 0 ? &grams[i] : NULL;
+        SSM__TRY(
+            keep_window(writer, ssm__window_put_layer(&writer->files, tensors, count, gram, err)));
+    }
+    return end_window(writer, tensors, count, err);
+}
+
+/* ---- finish ---------------------------------------------------------------------------------- */
 
 static ssm_status finish_sum(ssm__recording_writer *writer, int64_t k, ssm_error *err)
 {

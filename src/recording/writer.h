@@ -28,11 +28,20 @@ bool ssm__recording_has(const ssm__recording_writer *writer, int64_t window);
 /* Once, before the first window: layers.N.A float32 [E][N]. */
 ssm_status ssm__recording_put_model(ssm__recording_writer *writer, const ssm_tensor *tensors,
                                     int64_t count, ssm_error *err);
-/* All tensors of window i but the Grams, in file order (nothing more, nothing less than the schema
- * names); grams: one view of float64 [H][(N+1)(N+2)/2] per recorded layer, rising, in `gram_row`
- * order, dense, named layers.N.gram, or NULL without Gram. Evaluation windows store them as
- * float32; calibration windows add them to the domain's float64 sum on disk (and store them too
- * with has_window_gram). Windows are put in rising order. */
+/* A window in pieces, so that one layer's numbers are in memory at a time: begin, every recorded
+ * layer in rising order, end. Windows are begun in rising order. In each piece the tensors that the
+ * schema names, nothing more, nothing less, found by name; `gram`: float64 [H][(N+1)(N+2)/2] dense,
+ * named layers.N.gram, NULL without Gram. Evaluation windows store it as float32; calibration
+ * windows add it to the domain's float64 sum on disk (and store it too with has_window_gram). Files
+ * appear at the end; a failure, another begin and freeing the writer leave nothing of the window.
+ * Errors: USAGE (another order, name, type or shape), FILE (a damaged sum), FAILED, MEMORY. */
+ssm_status ssm__recording_begin_window(ssm__recording_writer *writer, int64_t window,
+                                       ssm_error *err);
+ssm_status ssm__recording_put_layer(ssm__recording_writer *writer, const ssm_tensor *tensors,
+                                    int64_t count, const ssm_tensor *gram, ssm_error *err);
+ssm_status ssm__recording_end_window(ssm__recording_writer *writer, const ssm_tensor *tensors,
+                                     int64_t count, ssm_error *err);
+/* The three at once: all tensors but the Grams; grams: one per recorded layer, rising, or NULL. */
 ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t window,
                                      const ssm_tensor *tensors, int64_t count,
                                      const ssm_tensor *grams, int64_t n_grams, ssm_error *err);

@@ -85,6 +85,11 @@ void record_into(const record_subject *subject, const char *directory,
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+static int by_tensor_name(const void *a, const void *b)
+{
+    return strcmp((*(const ssm_tensor *const *)a)->name, (*(const ssm_tensor *const *)b)->name);
+}
+
 static void digest_tensors(const char *path, char out[64])
 {
     ssm_safetensors *file = NULL;
@@ -93,14 +98,22 @@ static void digest_tensors(const char *path, char out[64])
     ssm_error_clear(&err);
     check(ssm_safetensors_open(path, false, &file, &err), &err, path);
     check(ssm__digest_create(&digest, &err), &err, path);
-    for (int64_t i = 0; i < ssm_safetensors_count(file); i++) {
-        const ssm_tensor *tensor = ssm_safetensors_at(file, i);
+    const int64_t count = ssm_safetensors_count(file);
+    const ssm_tensor **tensors = calloc((size_t)count + 1, sizeof *tensors);
+    assert_non_null(tensors);
+    for (int64_t i = 0; i < count; i++) {
+        tensors[i] = ssm_safetensors_at(file, i);
+    }
+    qsort(tensors, (size_t)count, sizeof(const ssm_tensor *), by_tensor_name);
+    for (int64_t i = 0; i < count; i++) {
+        const ssm_tensor *tensor = tensors[i];
         ssm__digest_add_string(digest, tensor->name);
         ssm__digest_add_string(digest, ssm_dtype_name(tensor->dtype));
         ssm__digest_add(digest, tensor->dims, (size_t)tensor->n_dims * sizeof *tensor->dims);
         ssm__digest_add(digest, tensor->data, tensor->bytes);
     }
     ssm__digest_finish(digest, out);
+    free(tensors);
     ssm_safetensors_close(file);
 }
 

@@ -29,7 +29,7 @@ void record_into(const record_subject *subject, const char *directory,
 typedef struct record_file {
     char name[160];
     char bytes[64];   /* digest of the file */
-    char tensors[64]; /* digest of names, types, shapes and data alone; "" unless safetensors */
+    char tensors[64]; /* of names, types, shapes, data, by name; "" unless safetensors */
 } record_file;
 typedef struct record_files {
     int64_t count;
