@@ -16,8 +16,7 @@ enum {
     ROWS = 4,          /* weight rows of a tile */
     TOKENS = 4,        /* tokens of a tile; ROWS · TOKENS = 16 sums for one transposition */
     TOKEN_BLOCK = 128, /* tokens whose rows of x stay in L2 while all of w passes */
-    LINE = 64,         /* bytes of a cache line */
-    AHEAD = 1024       /* bytes of w prefetched ahead when one token makes memory the limit */
+    LINE = 64          /* bytes of a cache line */
 };
 
 /* One product, as its tiles see it. */
@@ -208,47 +207,63 @@ SSM__INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ss
     finish(p, n, rows, first, tokens, sum);
 }
 
-/* y[n … n+16) of one token; sixteen rows of w stream side by side. */
-SSM__INLINE void sixteen_rows(const product *p, int64_t n, int64_t token, ssm_dtype dtype)
+/* The sums of four rows and one token. The rows are one run of memory; `ahead` is a later run, of
+ * which as much is prefetched, in order, which is what keeps a memory channel busy. */
+SSM__INLINE void four_rows(const product *p, const unsigned char *w, const unsigned char *ahead,
+                           size_t ahead_step, ssm_dtype dtype, __m512 out[ROWS])
 {
-    const int64_t rows = p->row_end - n < SSM__LANES ? p->row_end - n : SSM__LANES;
-    const unsigned char *w[SSM__LANES];
+    const size_t group = group_bytes(dtype);
+    const float *x = p->x.data;
+    __m512 sum[ROWS];
     SSM__UNROLL
-    for (int c = 0; c < SSM__LANES; c++) {
-        w[c] = p->w + (size_t)(n + (c < rows ? c : rows - 1)) * p->row_bytes;
-    }
-    const float *x = p->x.data + token * p->x.row_stride;
-    __m512 sum[SSM__LANES];
-    SSM__UNROLL
-    for (int c = 0; c < SSM__LANES; c++) {
+    for (int c = 0; c < ROWS; c++) {
         sum[c] = _mm512_setzero_ps();
     }
-    size_t w_offset = 0;
-    for (int64_t group = 0; group < p->groups; group++) {
+    for (int64_t k = 0; k < p->groups; k++) {
         const __m512 value = _mm512_loadu_ps(x);
         SSM__UNROLL
-        for (int c = 0; c < SSM__LANES; c++) {
-            _mm_prefetch((const char *)(w[c] + w_offset + AHEAD), _MM_HINT_T0);
-            sum[c] = _mm512_fmadd_ps(value, load_weights(w[c] + w_offset, dtype), sum[c]);
+        for (int c = 0; c < ROWS; c++) {
+            sum[c] =
+                _mm512_fmadd_ps(value, load_weights(w + (size_t)c * p->row_bytes, dtype), sum[c]);
+            if ((size_t)c * LINE < ROWS * group) {
+                _mm_prefetch((const char *)(ahead + c * LINE), _MM_HINT_T1);
+            }
         }
-        w_offset += group_bytes(dtype);
+        ahead += ahead_step;
+        w += group;
         x += p->x.group_stride;
     }
     if (p->tail != 0) {
         const __m512 value = _mm512_maskz_loadu_ps(p->tail, x);
         SSM__UNROLL
-        for (int c = 0; c < SSM__LANES; c++) {
-            sum[c] = _mm512_fmadd_ps(value, load_weights_masked(w[c] + w_offset, dtype, p->tail),
-                                     sum[c]);
+        for (int c = 0; c < ROWS; c++) {
+            const __m512 weight = load_weights_masked(w + (size_t)c * p->row_bytes, dtype, p->tail);
+            sum[c] = _mm512_fmadd_ps(value, weight, sum[c]);
         }
     }
-    __m512 result = sum_lanes(sum);
-    const __mmask16 stored = (__mmask16)((1u << rows) - 1u);
-    if (p->bias != NULL) {
-        result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(stored, p->bias + n));
+    SSM__UNROLL
+    for (int c = 0; c < ROWS; c++) {
+        out[c] = sum[c];
     }
-    float *y = p->y.data + token * p->y.row_stride + n / SSM__LANES * p->y.group_stride;
-    _mm512_mask_storeu_ps(y, stored, result);
+}
+
+/* y[n … n+16) of one token. */
+SSM__INLINE void sixteen_rows(const product *p, int64_t n, ssm_dtype dtype)
+{
+    const unsigned char *w = p->w + (size_t)n * p->row_bytes;
+    const bool last = n + 2 * SSM__LANES > p->row_end;
+    const size_t run = last ? 0 : SSM__LANES * p->row_bytes;
+    const size_t step = last ? 0 : ROWS * group_bytes(dtype);
+    __m512 sum[SSM__LANES];
+    for (int c = 0; c < SSM__LANES; c += ROWS) {
+        four_rows(p, w, w + run, step, dtype, sum + c);
+        w += ROWS * p->row_bytes;
+    }
+    __m512 result = sum_lanes(sum);
+    if (p->bias != NULL) {
+        result = _mm512_add_ps(result, _mm512_loadu_ps(p->bias + n));
+    }
+    _mm512_storeu_ps(p->y.data + n / SSM__LANES * p->y.group_stride, result);
 }
 
 /* Rows n … n+3 of all tokens of a block; meanwhile prefetches the next rows. */
@@ -278,15 +293,14 @@ SSM__INLINE void panel(const product *p, int64_t n, int64_t first, int64_t block
 
 SSM__INLINE void all_panels(const product *p, int64_t tokens, int64_t row_begin, ssm_dtype dtype)
 {
-    if (tokens == 1) {
-        for (int64_t n = row_begin; n < p->row_end; n += SSM__LANES) {
-            sixteen_rows(p, n, 0, dtype);
-        }
-        return;
+    int64_t n_begin = row_begin;
+    while (tokens == 1 && n_begin + SSM__LANES <= p->row_end) {
+        sixteen_rows(p, n_begin, dtype);
+        n_begin += SSM__LANES;
     }
     for (int64_t first = 0; first < tokens; first += TOKEN_BLOCK) {
         const int64_t block_end = first + TOKEN_BLOCK < tokens ? first + TOKEN_BLOCK : tokens;
-        for (int64_t n = row_begin; n < p->row_end; n += ROWS) {
+        for (int64_t n = n_begin; n < p->row_end; n += ROWS) {
             panel(p, n, first, block_end, dtype);
         }
     }
