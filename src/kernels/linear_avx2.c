@@ -1,10 +1,11 @@
 /* kernels/linear_avx2.c: the summation law with two 8-lane halves.
  *
  * Sixteen registers hold a 3 × 4 tile of 8-lane accumulators, three tokens by four weight rows, so
- * a block of columns is walked twice: lanes 0–7, then lanes 8–15. The accumulators of both halves
- * are kept between blocks of columns; a block is short enough that its second walk finds all in L1.
- * The first step of the tree adds the halves; the rest goes by transposition, eight sums at once.
- * Rows past row_end repeat the last one and are not stored: one tile serves every edge. */
+ * a block of columns is walked twice: lanes 0–7, then lanes 8–15. Blocks are short enough that a
+ * panel of ROWS_ROWS rows stays in L1 while all tokens pass it; the accumulators of both halves are
+ * kept in memory between blocks. The first step of the tree adds the halves; the rest goes by
+ * transposition, four sums at once. Meanwhile the next rows are prefetched into L2. Rows past
+ * row_end repeat the last one and are not stored: one tile serves every edge. */
 #include "kernels/linear.h"
 #include "kernels/unroll.h"
 
@@ -13,23 +14,39 @@
 
 enum {
     HALF = SSM__LANES / 2,
-    PANEL = 4,         /* weight rows of a tile */
+    ROWS = 4,          /* weight rows of a tile */
     TOKENS = 3,        /* tokens of a tile */
-    TOKEN_BLOCK = 96,  /* tokens whose rows of x stay in L2 while all of w passes */
-    BLOCK_GROUPS = 32, /* groups of 16 columns between the two walks */
-    AHEAD = 1024       /* bytes of w prefetched ahead when one token makes memory the limit */
+    PANEL_ROWS = 8,    /* weight rows that stay in L1 while tokens pass */
+    BLOCK_GROUPS = 32, /* most groups of 16 columns in a block: 16 KiB of a float32 panel */
+    SHORT_GROUPS = 64, /* up to here a row is one block and a panel has ROWS rows */
+    TOKEN_BLOCK = 66,  /* tokens whose rows of x stay in L2 while all of w passes */
+    BLOCK_TILES = TOKEN_BLOCK / TOKENS * PANEL_ROWS / ROWS,
+    AHEAD_ROWS = 16, /* how far ahead rows are prefetched when one token makes memory the limit */
+    LINE = 64        /* bytes of a cache line */
 };
+
+/* The accumulators of one tile between two blocks of columns. */
+typedef struct kept_sums {
+    __m256 low[TOKENS * ROWS], high[TOKENS * ROWS];
+} kept_sums;
 
 /* One product, as its tiles see it. */
 typedef struct product {
     const unsigned char *w;
-    size_t row_bytes, group_bytes;
+    size_t row_bytes;
     const float *bias; /* or NULL */
     ssm__view x, y;
-    int64_t groups; /* whole groups of 16 columns */
-    int tail;       /* columns of the last, partial group; 0: none */
+    int64_t groups;       /* whole groups of 16 columns */
+    int64_t block_groups; /* of them in a block */
+    int64_t panel_rows;
+    int tail; /* columns of the last, partial group; 0: none */
     int64_t row_end;
 } product;
+
+SSM__INLINE size_t group_bytes(ssm_dtype dtype)
+{
+    return SSM__LANES * (dtype == SSM_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+}
 
 /* Eight weights as float32, exactly. */
 SSM__INLINE __m256 load_weights(const unsigned char *data, ssm_dtype dtype)
@@ -44,14 +61,29 @@ SSM__INLINE __m256 load_weights(const unsigned char *data, ssm_dtype dtype)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* sum[i] += the products of `groups` groups in the eight lanes that w and x point to. */
-SSM__INLINE void add_products(const unsigned char *const w[PANEL], const float *const x[TOKENS],
-                              ptrdiff_t x_step, int64_t groups, int tokens, ssm_dtype dtype,
-                              __m256 sum[TOKENS * PANEL])
+/* Bytes of w still to be prefetched. */
+typedef struct prefetch {
+    const unsigned char *next, *end;
+} prefetch;
+
+/* sum += the products of `groups` groups in the eight lanes that w and x point to. Each step
+ * prefetches one line. */
+SSM__INLINE void walk(const unsigned char *const w[ROWS], const float *const x[TOKENS],
+                      ptrdiff_t x_step, int64_t groups, int tokens, ssm_dtype dtype,
+                      prefetch *ahead, __m256 total[TOKENS * ROWS])
 {
-    const size_t w_step = SSM__LANES * (dtype == SSM_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    /* Nothing left: a line that is in L1 anyway; a page that is not there would cost a page walk.
+     */
+    const bool left = ahead->next < ahead->end;
+    const unsigned char *next = left ? ahead->next : w[0];
+    const size_t line = left ? LINE : 0;
     size_t w_offset = 0;
     ptrdiff_t x_offset = 0;
+    __m256 sum[TOKENS * ROWS];
+    SSM__UNROLL
+    for (int i = 0; i < tokens * ROWS; i++) {
+        sum[i] = total[i];
+    }
     for (int64_t group = 0; group < groups; group++) {
         __m256 value[TOKENS];
         SSM__UNROLL
@@ -59,43 +91,42 @@ SSM__INLINE void add_products(const unsigned char *const w[PANEL], const float *
             value[r] = _mm256_loadu_ps(x[r] + x_offset);
         }
         SSM__UNROLL
-        for (int c = 0; c < PANEL; c++) {
+        for (int c = 0; c < ROWS; c++) {
             const __m256 weight = load_weights(w[c] + w_offset, dtype);
             SSM__UNROLL
             for (int r = 0; r < tokens; r++) {
-                sum[PANEL * r + c] = _mm256_fmadd_ps(value[r], weight, sum[PANEL * r + c]);
+                sum[ROWS * r + c] = _mm256_fmadd_ps(value[r], weight, sum[ROWS * r + c]);
             }
         }
-        w_offset += w_step;
+        _mm_prefetch((const char *)next, _MM_HINT_T1);
+        next += line;
+        w_offset += group_bytes(dtype);
         x_offset += x_step;
+    }
+    ahead->next += line * (size_t)groups;
+    SSM__UNROLL
+    for (int i = 0; i < tokens * ROWS; i++) {
+        total[i] = sum[i];
     }
 }
 
-/* One walk of one half over a run of groups, from and to memory. */
-SSM__INLINE void walk(const product *p, const unsigned char *const w[PANEL],
-                      const float *const x[TOKENS], int64_t groups, int half, int tokens,
-                      ssm_dtype dtype, __m256 total[TOKENS * PANEL])
+/* Both halves of `groups` groups. */
+SSM__INLINE void walk_twice(const unsigned char *const w[ROWS], const float *const x[TOKENS],
+                            ptrdiff_t x_step, int64_t groups, int tokens, ssm_dtype dtype,
+                            prefetch *ahead, __m256 low[TOKENS * ROWS], __m256 high[TOKENS * ROWS])
 {
-    const unsigned char *w_half[PANEL];
-    const float *x_half[TOKENS];
-    __m256 sum[TOKENS * PANEL];
+    const unsigned char *w_high[ROWS];
+    const float *x_high[TOKENS];
     SSM__UNROLL
-    for (int c = 0; c < PANEL; c++) {
-        w_half[c] = w[c] + (half != 0 ? p->group_bytes / 2 : 0);
+    for (int c = 0; c < ROWS; c++) {
+        w_high[c] = w[c] + group_bytes(dtype) / 2;
     }
     SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
-        x_half[r] = x[r] + half * HALF;
+        x_high[r] = x[r] + HALF;
     }
-    SSM__UNROLL
-    for (int i = 0; i < tokens * PANEL; i++) {
-        sum[i] = total[i];
-    }
-    add_products(w_half, x_half, p->x.group_stride, groups, tokens, dtype, sum);
-    SSM__UNROLL
-    for (int i = 0; i < tokens * PANEL; i++) {
-        total[i] = sum[i];
-    }
+    walk(w, x, x_step, groups, tokens, dtype, ahead, low);
+    walk(w_high, x_high, x_step, groups, tokens, dtype, ahead, high);
 }
 
 /* The rest of the tree for four sums of eight lanes. */
@@ -114,147 +145,191 @@ SSM__INLINE __m128 sum_lanes(const __m256 v[4])
 }
 
 /* The partial last group, copied with its +0 so that nothing is read past a row. */
-SSM__INLINE void add_tail(const product *p, const unsigned char *const w[PANEL],
+SSM__INLINE void add_tail(const product *p, const unsigned char *const w[ROWS],
                           const float *const x[TOKENS], int tokens, ssm_dtype dtype,
-                          __m256 total[2][TOKENS * PANEL])
+                          __m256 low[TOKENS * ROWS], __m256 high[TOKENS * ROWS])
 {
-    unsigned char w_tail[PANEL][SSM__LANES * sizeof(float)] = {{0}};
+    unsigned char w_tail[ROWS][SSM__LANES * sizeof(float)] = {{0}};
     float x_tail[TOKENS][SSM__LANES] = {{0.0f}};
-    const unsigned char *w_padded[PANEL];
+    const unsigned char *w_padded[ROWS];
     const float *x_padded[TOKENS];
+    prefetch nothing = {w_tail[0], w_tail[0]};
     SSM__UNROLL
-    for (int c = 0; c < PANEL; c++) {
-        memcpy(w_tail[c], w[c], (size_t)p->tail * p->group_bytes / SSM__LANES);
+    for (int c = 0; c < ROWS; c++) {
+        memcpy(w_tail[c], w[c] + (size_t)p->groups * group_bytes(dtype),
+               (size_t)p->tail * group_bytes(dtype) / SSM__LANES);
         w_padded[c] = w_tail[c];
     }
     SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
-        memcpy(x_tail[r], x[r], (size_t)p->tail * sizeof(float));
+        memcpy(x_tail[r], x[r] + p->groups * p->x.group_stride, (size_t)p->tail * sizeof(float));
         x_padded[r] = x_tail[r];
     }
-    walk(p, w_padded, x_padded, 1, 0, tokens, dtype, total[0]);
-    walk(p, w_padded, x_padded, 1, 1, tokens, dtype, total[1]);
+    walk_twice(w_padded, x_padded, 0, 1, tokens, dtype, &nothing, low, high);
 }
 
 SSM__INLINE void store(const product *p, int64_t n, int64_t rows, float *y, __m128 result)
 {
-    if (rows >= PANEL) {
+    if (rows >= ROWS) {
         if (p->bias != NULL) {
             result = _mm_add_ps(result, _mm_loadu_ps(p->bias + n));
         }
         _mm_storeu_ps(y, result);
         return;
     }
-    float values[PANEL];
+    float values[ROWS];
     _mm_storeu_ps(values, result);
     for (int64_t c = 0; c < rows; c++) {
         y[c] = p->bias != NULL ? values[c] + p->bias[n + c] : values[c];
     }
 }
 
-/* y[t][n … n+4) for `tokens` tokens from `first` on; n is a multiple of 4. */
-SSM__INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, ssm_dtype dtype)
+/* y[t][n … n + rows) of a tile from its sums. */
+SSM__INLINE void finish(const product *p, int64_t n, int64_t rows, int64_t first, int tokens,
+                        const __m256 low[TOKENS * ROWS], const __m256 high[TOKENS * ROWS])
 {
-    const int64_t rows = p->row_end - n < PANEL ? p->row_end - n : PANEL;
-    const unsigned char *w[PANEL];
-    const float *x[TOKENS];
-    __m256 total[2][TOKENS * PANEL];
-    SSM__UNROLL
-    for (int c = 0; c < PANEL; c++) {
-        w[c] = p->w + (size_t)(n + (c < rows ? c : rows - 1)) * p->row_bytes;
-    }
-    SSM__UNROLL
-    for (int r = 0; r < tokens; r++) {
-        x[r] = p->x.data + (first + r) * p->x.row_stride;
-    }
-    SSM__UNROLL
-    for (int i = 0; i < tokens * PANEL; i++) {
-        total[0][i] = total[1][i] = _mm256_setzero_ps();
-    }
-    for (int64_t group = 0; group < p->groups; group += BLOCK_GROUPS) {
-        const int64_t groups = p->groups - group < BLOCK_GROUPS ? p->groups - group : BLOCK_GROUPS;
-        walk(p, w, x, groups, 0, tokens, dtype, total[0]);
-        walk(p, w, x, groups, 1, tokens, dtype, total[1]);
-        SSM__UNROLL
-        for (int c = 0; c < PANEL; c++) {
-            w[c] += (size_t)groups * p->group_bytes;
-        }
-        SSM__UNROLL
-        for (int r = 0; r < tokens; r++) {
-            x[r] += groups * p->x.group_stride;
-        }
-    }
-    if (p->tail != 0) {
-        add_tail(p, w, x, tokens, dtype, total);
-    }
     float *y =
         p->y.data + first * p->y.row_stride + n / SSM__LANES * p->y.group_stride + n % SSM__LANES;
     SSM__UNROLL
     for (int r = 0; r < tokens; r++) {
-        __m256 v[PANEL];
+        __m256 v[ROWS];
         SSM__UNROLL
-        for (int c = 0; c < PANEL; c++) {
-            v[c] = _mm256_add_ps(total[0][PANEL * r + c], total[1][PANEL * r + c]);
+        for (int c = 0; c < ROWS; c++) {
+            v[c] = _mm256_add_ps(low[ROWS * r + c], high[ROWS * r + c]);
         }
         store(p, n, rows, y + r * p->y.row_stride, sum_lanes(v));
     }
 }
 
-/* y[n … n+4) of one token: four rows of w stream side by side, both halves at once. */
+/* Groups [begin, end) of the tile of rows n … n+3 and `tokens` tokens from `first` on; the last
+ * block writes y. `kept` carries the sums from block to block. */
+SSM__INLINE void tile(const product *p, int64_t n, int64_t first, int tokens, int64_t begin,
+                      int64_t end, ssm_dtype dtype, prefetch *ahead, kept_sums *kept)
+{
+    const int64_t rows = p->row_end - n < ROWS ? p->row_end - n : ROWS;
+    const unsigned char *w[ROWS], *w_block[ROWS];
+    const float *x[TOKENS], *x_block[TOKENS];
+    __m256 low[TOKENS * ROWS], high[TOKENS * ROWS];
+    SSM__UNROLL
+    for (int c = 0; c < ROWS; c++) {
+        w[c] = p->w + (size_t)(n + (c < rows ? c : rows - 1)) * p->row_bytes;
+        w_block[c] = w[c] + (size_t)begin * group_bytes(dtype);
+    }
+    SSM__UNROLL
+    for (int r = 0; r < tokens; r++) {
+        x[r] = p->x.data + (first + r) * p->x.row_stride;
+        x_block[r] = x[r] + begin * p->x.group_stride;
+    }
+    SSM__UNROLL
+    for (int i = 0; i < tokens * ROWS; i++) {
+        low[i] = begin != 0 ? kept->low[i] : _mm256_setzero_ps();
+        high[i] = begin != 0 ? kept->high[i] : _mm256_setzero_ps();
+    }
+    walk_twice(w_block, x_block, p->x.group_stride, end - begin, tokens, dtype, ahead, low, high);
+    if (end == p->groups) {
+        if (p->tail != 0) {
+            add_tail(p, w, x, tokens, dtype, low, high);
+        }
+        finish(p, n, rows, first, tokens, low, high);
+        return;
+    }
+    SSM__UNROLL
+    for (int i = 0; i < tokens * ROWS; i++) {
+        kept->low[i] = low[i];
+        kept->high[i] = high[i];
+    }
+}
+
+/* y[n … n+4) of one token: four rows of w, both halves at once. The rows are one run of memory; the
+ * run AHEAD_ROWS later is prefetched in order, which is what keeps a memory channel busy. */
 SSM__INLINE void four_rows(const product *p, int64_t n, ssm_dtype dtype)
 {
-    const unsigned char *w[PANEL];
-    __m256 low[PANEL], high[PANEL];
+    const size_t group = group_bytes(dtype);
+    const bool last = n + AHEAD_ROWS + ROWS > p->row_end;
+    const unsigned char *w = p->w + (size_t)n * p->row_bytes;
+    const unsigned char *ahead = last ? w : w + AHEAD_ROWS * p->row_bytes;
+    const size_t ahead_step = last ? 0 : ROWS * group;
+    const float *x = p->x.data;
+    __m256 low[ROWS], high[ROWS];
     SSM__UNROLL
-    for (int c = 0; c < PANEL; c++) {
-        w[c] = p->w + (size_t)(n + c) * p->row_bytes;
+    for (int c = 0; c < ROWS; c++) {
         low[c] = high[c] = _mm256_setzero_ps();
     }
-    const size_t w_step = SSM__LANES * (dtype == SSM_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
-    const float *x = p->x.data;
-    size_t w_offset = 0;
-    for (int64_t group = 0; group < p->groups; group++) {
+    for (int64_t k = 0; k < p->groups; k++) {
         const __m256 x_low = _mm256_loadu_ps(x), x_high = _mm256_loadu_ps(x + HALF);
         SSM__UNROLL
-        for (int c = 0; c < PANEL; c++) {
-            const unsigned char *data = w[c] + w_offset;
-            _mm_prefetch((const char *)(data + AHEAD), _MM_HINT_T0);
+        for (int c = 0; c < ROWS; c++) {
+            const unsigned char *data = w + (size_t)c * p->row_bytes;
             low[c] = _mm256_fmadd_ps(x_low, load_weights(data, dtype), low[c]);
-            high[c] = _mm256_fmadd_ps(x_high, load_weights(data + w_step / 2, dtype), high[c]);
+            high[c] = _mm256_fmadd_ps(x_high, load_weights(data + group / 2, dtype), high[c]);
+            if ((size_t)c * LINE < ROWS * group) {
+                _mm_prefetch((const char *)(ahead + c * LINE), _MM_HINT_T1);
+            }
         }
-        w_offset += w_step;
+        ahead += ahead_step;
+        w += group;
         x += p->x.group_stride;
     }
     SSM__UNROLL
-    for (int c = 0; c < PANEL; c++) {
+    for (int c = 0; c < ROWS; c++) {
         low[c] = _mm256_add_ps(low[c], high[c]);
     }
     float *y = p->y.data + n / SSM__LANES * p->y.group_stride + n % SSM__LANES;
-    store(p, n, PANEL, y, sum_lanes(low));
+    store(p, n, ROWS, y, sum_lanes(low));
 }
 
-SSM__INLINE void all_tiles(const product *p, int64_t tokens, int64_t row_begin, ssm_dtype dtype)
+/* The tiles of rows n … panel_end and `tokens` tokens (1 … 3) from `first` on, one block. */
+SSM__INLINE kept_sums *some_tokens(const product *p, int64_t n, int64_t panel_end, int64_t first,
+                                   int tokens, int64_t begin, int64_t end, ssm_dtype dtype,
+                                   prefetch *ahead, kept_sums *kept)
 {
-    if (tokens == 1 && p->tail == 0) {
-        int64_t n = row_begin;
-        for (; n + PANEL <= p->row_end; n += PANEL) {
-            four_rows(p, n, dtype);
-        }
-        if (n < p->row_end) {
-            tile(p, n, 0, 1, dtype);
-        }
-        return;
+    for (; n < panel_end; n += ROWS) {
+        tile(p, n, first, tokens, begin, end, dtype, ahead, kept);
+        kept += p->block_groups < p->groups ? 1 : 0;
     }
-    for (int64_t block = 0; block < tokens; block += TOKEN_BLOCK) {
-        const int64_t block_end = block + TOKEN_BLOCK < tokens ? block + TOKEN_BLOCK : tokens;
-        for (int64_t n = row_begin; n < p->row_end; n += PANEL) {
-            int64_t first = block;
-            for (; first + TOKENS <= block_end; first += TOKENS) {
-                tile(p, n, first, TOKENS, dtype);
-            }
-            for (; first < block_end; first++) {
-                tile(p, n, first, 1, dtype);
-            }
+    return kept;
+}
+
+/* Rows n … panel_end of tokens first … block_end, at most TOKEN_BLOCK of them. */
+SSM__INLINE void panel(const product *p, int64_t n, int64_t panel_end, int64_t first,
+                       int64_t block_end, ssm_dtype dtype)
+{
+    kept_sums kept[BLOCK_TILES];
+    const int64_t next_end =
+        panel_end + p->panel_rows < p->row_end ? panel_end + p->panel_rows : p->row_end;
+    prefetch ahead = {p->w + (size_t)panel_end * p->row_bytes,
+                      p->w + (size_t)next_end * p->row_bytes};
+    int64_t begin = 0;
+    do {
+        const int64_t end =
+            begin + p->block_groups < p->groups ? begin + p->block_groups : p->groups;
+        kept_sums *sums = kept;
+        int64_t token = first;
+        for (; token + TOKENS <= block_end; token += TOKENS) {
+            sums = some_tokens(p, n, panel_end, token, TOKENS, begin, end, dtype, &ahead, sums);
+        }
+        if (block_end - token == 2) {
+            some_tokens(p, n, panel_end, token, 2, begin, end, dtype, &ahead, sums);
+        } else if (block_end - token == 1) {
+            some_tokens(p, n, panel_end, token, 1, begin, end, dtype, &ahead, sums);
+        }
+        begin = end;
+    } while (begin < p->groups);
+}
+
+SSM__INLINE void all_panels(const product *p, int64_t tokens, int64_t row_begin, ssm_dtype dtype)
+{
+    int64_t n_begin = row_begin;
+    while (tokens == 1 && p->tail == 0 && n_begin + ROWS <= p->row_end) {
+        four_rows(p, n_begin, dtype);
+        n_begin += ROWS;
+    }
+    for (int64_t first = 0; first < tokens; first += TOKEN_BLOCK) {
+        const int64_t block_end = first + TOKEN_BLOCK < tokens ? first + TOKEN_BLOCK : tokens;
+        for (int64_t n = n_begin; n < p->row_end; n += p->panel_rows) {
+            const int64_t panel_end =
+                n + p->panel_rows < p->row_end ? n + p->panel_rows : p->row_end;
+            panel(p, n, panel_end, first, block_end, dtype);
         }
     }
 }
@@ -263,22 +338,25 @@ void ssm__linear_avx2(const ssm__matrix *w, const float *bias, ssm__view x, ssm_
                       int64_t tokens, int64_t row_begin, int64_t row_end)
 {
     const size_t bytes = w->dtype == SSM_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    const int64_t groups = w->cols / SSM__LANES;
+    const int64_t blocks = groups <= SHORT_GROUPS ? 1 : (groups + BLOCK_GROUPS - 1) / BLOCK_GROUPS;
     const product p = {
         .w = w->data,
         .row_bytes = (size_t)w->cols * bytes,
-        .group_bytes = SSM__LANES * bytes,
         .bias = bias,
         .x = x,
         .y = y,
-        .groups = w->cols / SSM__LANES,
+        .groups = groups,
+        .block_groups = (groups + blocks - 1) / blocks,
+        .panel_rows = blocks == 1 ? ROWS : PANEL_ROWS,
         .tail = (int)(w->cols % SSM__LANES),
         .row_end = row_end,
     };
     if (w->dtype == SSM_DTYPE_F32) {
-        all_tiles(&p, tokens, row_begin, SSM_DTYPE_F32);
+        all_panels(&p, tokens, row_begin, SSM_DTYPE_F32);
     } else if (w->dtype == SSM_DTYPE_F16) {
-        all_tiles(&p, tokens, row_begin, SSM_DTYPE_F16);
+        all_panels(&p, tokens, row_begin, SSM_DTYPE_F16);
     } else {
-        all_tiles(&p, tokens, row_begin, SSM_DTYPE_BF16);
+        all_panels(&p, tokens, row_begin, SSM_DTYPE_BF16);
     }
 }
