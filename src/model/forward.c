@@ -6,31 +6,14 @@
 
 enum { NORM_TOKENS = 8, HEAD_ROWS = 96 };
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static ssm__view dense(float *data, int64_t width)
-{
-    return (ssm__view){data, (ptrdiff_t)width, SSM__LANES};
-}
-
 /* ---- parallel pieces ---------------------------------------------------------------------------
  */
 
 typedef struct tile_run {
     const ssm_model *model;
     const float *weight; /* of the norm */
-    const int32_t *ids;
     const float *in;
     float *out;
-    double *lse;
     int64_t tokens;
 } tile_run;
 
@@ -42,14 +25,14 @@ static void norm_task(void *context, int64_t task, int thread)
     const int64_t first = task * NORM_TOKENS;
     run->model->kernels->rmsnorm(
         run->in + first * c->d_model, run->weight, run->out + first * c->d_model,
-        smaller(NORM_TOKENS, run->tokens - first), c->d_model, (float)c->norm_eps);
+        ssm__smaller(NORM_TOKENS, run->tokens - first), c->d_model, (float)c->norm_eps);
 }
 
 static void norm(const ssm_session *s, const float *in, const float *weight, int64_t tokens)
 {
     tile_run run = {
         .model = s->model, .weight = weight, .in = in, .out = s->normed, .tokens = tokens};
-    ssm__pool_run(s->pool, norm_task, &run, ceil_div(tokens, NORM_TOKENS));
+    ssm__pool_run(s->pool, norm_task, &run, ssm__ceil_div(tokens, NORM_TOKENS));
 }
 
 static void head_task(void *context, int64_t task, int thread)
@@ -57,9 +40,9 @@ static void head_task(void *context, int64_t task, int thread)
     (void)thread;
     const tile_run *run = context;
     const ssm__matrix *w = &run->model->lm_head;
-    run->model->kernels->linear(w, NULL, dense((float *)(uintptr_t)run->in, w->cols),
-                                dense(run->out, w->rows), run->tokens, task * HEAD_ROWS,
-                                smaller((task + 1) * HEAD_ROWS, w->rows));
+    run->model->kernels->linear(w, NULL, ssm__dense((float *)(uintptr_t)run->in, w->cols),
+                                ssm__dense(run->out, w->rows), run->tokens, task * HEAD_ROWS,
+                                ssm__smaller((task + 1) * HEAD_ROWS, w->rows));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------
@@ -72,7 +55,7 @@ void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
         ssm__embed(session->model, ids[t], session->stream + t * D);
     }
     ssm__session_tap(session, SSM_TAP_EMBED, -1, session->position, count, D,
-                     dense(session->stream, D));
+                     ssm__dense(session->stream, D));
 }
 
 void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count)
@@ -82,15 +65,17 @@ void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count)
     int64_t tokens;
     for (int64_t t = 0; t < count; t += tokens) {
         const int64_t position = session->position + t;
-        tokens = smaller(SSM__TILE - position % SSM__TILE, count - t);
+        tokens = ssm__smaller(SSM__TILE - position % SSM__TILE, count - t);
         float *stream = session->stream + t * D;
-        ssm__session_tap(session, SSM_TAP_RESID_PRE, layer, position, tokens, D, dense(stream, D));
+        ssm__session_tap(session, SSM_TAP_RESID_PRE, layer, position, tokens, D,
+                         ssm__dense(stream, D));
         norm(session, stream, model->layers[layer].norm, tokens);
         ssm__session_tap(session, SSM_TAP_MIXER_IN, layer, position, tokens, D,
-                         dense(session->normed, D));
+                         ssm__dense(session->normed, D));
         ssm__mamba_mixer(session, layer, position, tokens);
         model->kernels->add(session->mixed, stream, tokens * D);
-        ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D, dense(stream, D));
+        ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D,
+                         ssm__dense(stream, D));
     }
 }
 
@@ -101,7 +86,7 @@ static void final_norm(ssm_session *session, int64_t first, int64_t tokens)
     const int64_t D = model->config->d_model;
     norm(session, session->stream + first * D, model->norm_f, tokens);
     ssm__session_tap(session, SSM_TAP_LN_FINAL, -1, session->position + first, tokens, D,
-                     dense(session->normed, D));
+                     ssm__dense(session->normed, D));
 }
 
 /* Logits of rows [first, first + tokens) of the stream, tokens ≤ 64 → session->logits. */
@@ -111,7 +96,7 @@ static void head(ssm_session *session, int64_t first, int64_t tokens)
     final_norm(session, first, tokens);
     tile_run run = {
         .model = model, .in = session->normed, .out = session->logits, .tokens = tokens};
-    ssm__pool_run(session->pool, head_task, &run, ceil_div(model->lm_head.rows, HEAD_ROWS));
+    ssm__pool_run(session->pool, head_task, &run, ssm__ceil_div(model->lm_head.rows, HEAD_ROWS));
 }
 
 static ssm_status check_ids(const ssm_config *config, const int32_t *ids, int64_t count,
@@ -148,7 +133,7 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
     SSM__TRY(check_ids(config, ids, count, err));
     int64_t chunk;
     for (int64_t done = 0; done < count; done += chunk) {
-        chunk = smaller(session->max_chunk, count - done);
+        chunk = ssm__smaller(session->max_chunk, count - done);
         ssm__session_embed(session, ids + done, chunk);
         SSM__TRY(run_layers(session, chunk, err));
         const bool last = want == SSM_LOGITS_LAST && done + chunk == count;
@@ -156,10 +141,10 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
         /* The tap fires for every token, also where no logits are wanted. */
         const int64_t only_norm = ssm__session_wants(session, SSM_TAP_LN_FINAL) ? first : 0;
         for (int64_t t = 0; t < only_norm; t += SSM__TILE) {
-            final_norm(session, t, smaller(SSM__TILE, only_norm - t));
+            final_norm(session, t, ssm__smaller(SSM__TILE, only_norm - t));
         }
         for (int64_t t = first; t < chunk; t += SSM__TILE) {
-            const int64_t tokens = smaller(SSM__TILE, chunk - t);
+            const int64_t tokens = ssm__smaller(SSM__TILE, chunk - t);
             head(session, t, tokens);
             fn(context, done + t, tokens, session->logits);
         }
@@ -196,7 +181,7 @@ static void nll_rows(void *context, int64_t first, int64_t tokens, const float *
     nll_run *run = context;
     run->logits = logits;
     run->first = first;
-    ssm__pool_run(run->session->pool, nll_task, run, smaller(tokens, run->scored - first));
+    ssm__pool_run(run->session->pool, nll_task, run, ssm__smaller(tokens, run->scored - first));
 }
 
 ssm_status ssm__session_nll(ssm_session *session, const int32_t *ids, int64_t count, int64_t scored,

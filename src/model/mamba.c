@@ -1,9 +1,10 @@
-/* model/mamba.c: the Mamba-1 mixer over one tile of at most 64 tokens.
+/* model/mamba.c: the Mamba-1 mixer over one tile of at most 64 tokens (docs/mamba1.md).
  *
- *   (xs, z) = in_proj x;  u = SiLU(conv1d(xs));  (dt, B, C) = x_proj u;  Δ = softplus(dt_proj dt +
- * b) y = selective scan (u, Δ, A, B, C, D, z);  out = out_proj y            (docs/mamba1.md)
+ *   (xs, z) = in_proj x;  u = SiLU(conv1d(xs));  (dt, B, C) = x_proj u;
+ *   Δ = softplus(dt_proj dt + b);  y = selective scan (u, Δ, A, B, C, D, z);  out = out_proj y
  *
- * Three parallel runs, each over fixed tasks: blocks of channel groups, tokens, blocks of rows. */
+ * Four parallel runs, each over fixed tasks: in_proj and convolution by blocks of channel groups,
+ * x_proj by tokens and rows, dt_proj and scan by blocks of groups, out_proj by blocks of rows. */
 #include "model/session.h"
 
 #include "base/pool.h"
@@ -11,8 +12,7 @@
 enum {
     BLOCK_GROUPS = 3, /* channel groups a task: 48 rows of a linear */
     BLOCK_ROWS = BLOCK_GROUPS * SSM__LANES,
-    X_PROJ_TOKENS = 8, /* tokens a task of x_proj, which has few rows */
-    SUBTILE = 16       /* tokens between the instrument's visits: modes stay in L1 */
+    X_PROJ_TOKENS = 8 /* tokens a task of x_proj, which has few rows */
 };
 
 typedef struct mixer_run {
@@ -23,21 +23,6 @@ typedef struct mixer_run {
     int64_t index; /* of the layer */
     int64_t position, tokens;
 } mixer_run;
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static ssm__view dense(float *data, int64_t width)
-{
-    return (ssm__view){data, (ptrdiff_t)width, SSM__LANES};
-}
 
 static ssm__view tiled(float *data)
 {
@@ -53,7 +38,7 @@ static float *group_of(float *tile, int64_t group)
 static void task_groups(const mixer_run *run, int64_t task, int64_t *first, int64_t *end)
 {
     *first = task * BLOCK_GROUPS;
-    *end = smaller(*first + BLOCK_GROUPS, run->session->model->n_groups16);
+    *end = ssm__smaller(*first + BLOCK_GROUPS, run->session->model->n_groups16);
 }
 
 /* in_proj, convolution and SiLU of a few channel groups. */
@@ -67,13 +52,14 @@ static void project_and_convolve(void *context, int64_t task, int thread)
     int64_t first, end;
     task_groups(run, task, &first, &end);
     const int64_t row = first * SSM__LANES;
-    const int64_t row_end = smaller(end * SSM__LANES, c->d_inner);
+    const int64_t row_end = ssm__smaller(end * SSM__LANES, c->d_inner);
     const float *bias = l->in_proj_bias;
 
-    run->kernels->linear(&l->in_proj_x, bias, dense(s->normed, c->d_model), tiled(s->x_tile),
+    run->kernels->linear(&l->in_proj_x, bias, ssm__dense(s->normed, c->d_model), tiled(s->x_tile),
                          run->tokens, row, row_end);
     run->kernels->linear(&l->in_proj_z, bias ? bias + c->d_inner : NULL,
-                         dense(s->normed, c->d_model), tiled(s->z_tile), run->tokens, row, row_end);
+                         ssm__dense(s->normed, c->d_model), tiled(s->z_tile), run->tokens, row,
+                         row_end);
 
     const int64_t history = (c->d_conv - 1) * SSM__LANES;
     for (int64_t g = first; g < end; g++) {
@@ -92,12 +78,13 @@ static void project_selective(void *context, int64_t task, int thread)
     const mixer_run *run = context;
     const ssm_session *s = run->session;
     const ssm__matrix *w = &run->layer->x_proj;
-    const int64_t row_blocks = ceil_div(w->rows, SSM__LANES);
+    const int64_t row_blocks = ssm__ceil_div(w->rows, SSM__LANES);
     const int64_t token = task / row_blocks * X_PROJ_TOKENS;
     const int64_t row = task % row_blocks * SSM__LANES;
-    run->kernels->linear(
-        w, NULL, tiled(s->u_tile + token * SSM__LANES), dense(s->x_proj + token * w->rows, w->rows),
-        smaller(X_PROJ_TOKENS, run->tokens - token), row, smaller(row + SSM__LANES, w->rows));
+    run->kernels->linear(w, NULL, tiled(s->u_tile + token * SSM__LANES),
+                         ssm__dense(s->x_proj + token * w->rows, w->rows),
+                         ssm__smaller(X_PROJ_TOKENS, run->tokens - token), row,
+                         ssm__smaller(row + SSM__LANES, w->rows));
 }
 
 /* One group through the scan, in sub-tiles when the instrument looks on. */
@@ -128,9 +115,9 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
         run->kernels->scan(&args);
         return;
     }
-    for (int64_t t = 0; t < run->tokens; t += SUBTILE) {
+    for (int64_t t = 0; t < run->tokens; t += SSM__SUBTILE) {
         ssm__scan_args part = args;
-        part.tokens = smaller(SUBTILE, run->tokens - t);
+        part.tokens = ssm__smaller(SSM__SUBTILE, run->tokens - t);
         part.u += t * SSM__LANES;
         part.delta += t * SSM__LANES;
         part.z += t * SSM__LANES;
@@ -152,8 +139,9 @@ static void discretise_and_scan(void *context, int64_t task, int thread)
     const ssm_config *c = run->config;
     int64_t first, end;
     task_groups(run, task, &first, &end);
-    run->kernels->linear(&l->dt_proj, NULL, dense(s->x_proj, l->x_proj.rows), tiled(s->x_tile),
-                         run->tokens, first * SSM__LANES, smaller(end * SSM__LANES, c->d_inner));
+    run->kernels->linear(&l->dt_proj, NULL, ssm__dense(s->x_proj, l->x_proj.rows), tiled(s->x_tile),
+                         run->tokens, first * SSM__LANES,
+                         ssm__smaller(end * SSM__LANES, c->d_inner));
     for (int64_t g = first; g < end; g++) {
         float *delta = group_of(s->x_tile, g);
         run->kernels->softplus_bias(delta, l->dt_bias + g * SSM__LANES, delta, run->tokens);
@@ -167,8 +155,9 @@ static void project_out(void *context, int64_t task, int thread)
     const mixer_run *run = context;
     const ssm_session *s = run->session;
     const ssm__matrix *w = &run->layer->out_proj;
-    run->kernels->linear(w, run->layer->out_proj_bias, tiled(s->u_tile), dense(s->mixed, w->rows),
-                         run->tokens, task * BLOCK_ROWS, smaller((task + 1) * BLOCK_ROWS, w->rows));
+    run->kernels->linear(w, run->layer->out_proj_bias, tiled(s->u_tile),
+                         ssm__dense(s->mixed, w->rows), run->tokens, task * BLOCK_ROWS,
+                         ssm__smaller((task + 1) * BLOCK_ROWS, w->rows));
 }
 
 /* in_proj's two halves side by side, as published. */
@@ -187,7 +176,7 @@ static void tap_in_proj(const mixer_run *run)
         }
     }
     ssm__session_tap(s, SSM_TAP_IN_PROJ, run->index, run->position, run->tokens, 2 * E,
-                     dense(s->tap, 2 * E));
+                     ssm__dense(s->tap, 2 * E));
 }
 
 void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens)
@@ -201,7 +190,7 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
                      .position = position,
                      .tokens = tokens};
     const int64_t E = run.config->d_inner;
-    const int64_t channel_tasks = ceil_div(model->n_groups16, BLOCK_GROUPS);
+    const int64_t channel_tasks = ssm__ceil_div(model->n_groups16, BLOCK_GROUPS);
     const int64_t x_rows = run.layer->x_proj.rows;
 
     ssm__pool_run(session->pool, project_and_convolve, &run, channel_tasks);
@@ -209,15 +198,15 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
     ssm__session_tap(session, SSM_TAP_CONV1D, layer, position, tokens, E, tiled(session->u_tile));
 
     ssm__pool_run(session->pool, project_selective, &run,
-                  ceil_div(tokens, X_PROJ_TOKENS) * ceil_div(x_rows, SSM__LANES));
+                  ssm__ceil_div(tokens, X_PROJ_TOKENS) * ssm__ceil_div(x_rows, SSM__LANES));
     ssm__session_tap(session, SSM_TAP_X_PROJ, layer, position, tokens, x_rows,
-                     dense(session->x_proj, x_rows));
+                     ssm__dense(session->x_proj, x_rows));
 
     ssm__pool_run(session->pool, discretise_and_scan, &run, channel_tasks);
     ssm__session_tap(session, SSM_TAP_DT_PROJ, layer, position, tokens, E, tiled(session->x_tile));
     ssm__session_tap(session, SSM_TAP_SSM_OUT, layer, position, tokens, E, tiled(session->u_tile));
 
-    ssm__pool_run(session->pool, project_out, &run, ceil_div(run.config->d_model, BLOCK_ROWS));
+    ssm__pool_run(session->pool, project_out, &run, ssm__ceil_div(run.config->d_model, BLOCK_ROWS));
     ssm__session_tap(session, SSM_TAP_MIXER_OUT, layer, position, tokens, run.config->d_model,
-                     dense(session->mixed, run.config->d_model));
+                     ssm__dense(session->mixed, run.config->d_model));
 }

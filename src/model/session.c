@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "base/error.h"
-#include "base/pool.h"
 
 enum { DEFAULT_MAX_CHUNK = 1024 };
 
@@ -19,6 +19,13 @@ int64_t ssm__ssm_state_count(const ssm_model *model)
     return model->n_groups16 * model->config->d_state * SSM__LANES;
 }
 
+/* −1 on overflow, which the arena takes for one. */
+static int64_t product(int64_t a, int64_t b)
+{
+    int64_t out;
+    return ssm__mul_dim(a, b, &out) ? out : -1;
+}
+
 /* Everything a session owns; run twice (see base/arena.h). */
 static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
 {
@@ -28,7 +35,7 @@ static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
     s->ssm_state = SSM__TAKE(arena, float, c->n_layers *ssm__ssm_state_count(model));
     s->keep = SSM__TAKE(arena, float, c->n_layers *ssm__ssm_state_count(model));
     s->masked = SSM__TAKE(arena, bool, c->n_layers);
-    s->stream = SSM__TAKE(arena, float, s->max_chunk * c->d_model);
+    s->stream = SSM__TAKE(arena, float, product(s->max_chunk, c->d_model));
     s->normed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
     s->x_tile = SSM__TAKE(arena, float, tile);
     s->z_tile = SSM__TAKE(arena, float, tile);

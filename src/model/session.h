@@ -8,6 +8,8 @@
 
 #include "model/model.h"
 
+enum { SSM__SUBTILE = 16 }; /* most tokens between the instrument's visits: modes stay in L1 */
+
 /* The instrument's way into the scan. Both calls come from worker threads, for one (layer, group)
  * from one thread at a time and in rising position; they must touch that group's data only. enter
  * fills modes, adjoint and moments of args (modes: [≤ 16][N+1][16] scratch of that thread); leave
@@ -70,6 +72,20 @@ void ssm__session_set_sink(ssm_session *session, const ssm__mode_sink *sink);
 void ssm__session_tap(const ssm_session *session, ssm_tap_point point, int64_t layer,
                       int64_t position, int64_t tokens, int64_t width, ssm__view view);
 bool ssm__session_wants(const ssm_session *session, ssm_tap_point point);
+
+/* Rows of `width` numbers, one after the other. */
+static inline ssm__view ssm__dense(float *data, int64_t width)
+{
+    return (ssm__view){data, (ptrdiff_t)width, SSM__LANES};
+}
+static inline int64_t ssm__smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t ssm__ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 /* Mixer: normed (session->normed, `tokens` ≤ 64 tokens from `position`) → session->mixed. */
 void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
