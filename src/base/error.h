@@ -5,7 +5,7 @@
 
 #include <ssmscope/base.h>
 
-/* Where something went wrong; missing parts are NULL and −1 (use SSM__PLACE). */
+/* Where something went wrong; missing parts are NULL and −1 (use the macros below). */
 typedef struct ssm__place {
     const char *file;
     const char *tensor;

@@ -40,8 +40,10 @@ ssm_status ssm_mask_create(int64_t n_layers, int64_t n_channels, int64_t d_state
 
 void ssm_mask_free(ssm_mask *mask)
 {
-    free(mask->keep);
-    *mask = (ssm_mask){0};
+    if (mask != NULL) {
+        free(mask->keep);
+        *mask = (ssm_mask){0};
+    }
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */

@@ -126,6 +126,7 @@ static ssm_status stream(ssm_decoder *decoder, const unsigned char *data, size_t
 ssm_status ssm_decoder_create(const ssm_tokenizer *tokenizer, bool skip_special, ssm_decoder **out,
                               ssm_error *err)
 {
+    *out = NULL;
     ssm_decoder *decoder = calloc(1, sizeof *decoder);
     if (decoder == NULL) {
         return ssm__fail_memory(err, "a decoder", sizeof *decoder);

@@ -218,6 +218,7 @@ static ssm_status open_file(const char *path, ssm_tokenizer **out, ssm_error *er
 
 ssm_status ssm_tokenizer_open(const char *path, ssm_tokenizer **out, ssm_error *err)
 {
+    *out = NULL;
     if (!ssm__is_directory(path)) {
         return open_file(path, out, err);
     }
