@@ -28,8 +28,9 @@ typedef struct ssm_record_options {
 } ssm_record_options;
 
 /* Records the windows of corpus into `directory` (created). One forward pass per window.
- * Errors: USAGE (a domain has too few tokens: both numbers; directory exists without resume; resume
- * of something else), FAILED (disk), MEMORY, INTERRUPTED (resumable). */
+ * Errors: USAGE (a domain has too few tokens: both numbers; a budget outside 1 … N−1; directory
+ * exists without resume; resume of something else), FAILED (disk), MEMORY, INTERRUPTED (resumable).
+ */
 SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,
                               const char *directory, const ssm_record_options *options,
                               ssm_error *err);

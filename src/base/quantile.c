@@ -1,6 +1,5 @@
-/* Quantiles [ours: which of the usual definitions]: linear interpolation between the order
- * statistics around position (n − 1) q, numpy's default (type 7 of Hyndman & Fan, 1996). */
-#include "metrics/measures.h"
+/* base/quantile.c: sorting numbers, and their quantiles. */
+#include "base/quantile.h"
 
 #include <math.h>
 #include <stdlib.h>

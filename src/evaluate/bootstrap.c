@@ -17,6 +17,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/quantile.h"
 
 enum { BLOCK_WINDOWS = 4, MODELS_MAX = 2 };
 
@@ -140,24 +141,6 @@ static double statistic(const sums *of, int n_models)
     return n_models == 1 ? value : exp(of[1].nll / of[1].tokens) - value;
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left;
-    double b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* Linear interpolation at (n − 1) q. */
-static double quantile(const double *sorted, int64_t n, double q)
-{
-    double position = (double)(n - 1) * q;
-    int64_t below = (int64_t)position;
-    if (below + 1 >= n || sorted[below] == sorted[below + 1]) {
-        return sorted[below];
-    }
-    return sorted[below] + (position - (double)below) * (sorted[below + 1] - sorted[below]);
-}
-
 /* NaN where any resample is undefined, or there are none. */
 static ssm_interval interval(const sample *s, scheme how)
 {
@@ -171,8 +154,8 @@ static ssm_interval interval(const sample *s, scheme how)
     if (!defined) {
         return (ssm_interval){(double)NAN, (double)NAN};
     }
-    qsort(s->values, (size_t)n, sizeof *s->values, by_value);
-    return (ssm_interval){quantile(s->values, n, 0.025), quantile(s->values, n, 0.975)};
+    ssm__sort(s->values, n);
+    return (ssm_interval){ssm__quantile(s->values, n, 0.025), ssm__quantile(s->values, n, 0.975)};
 }
 
 /* The statistic of the windows as they are. */

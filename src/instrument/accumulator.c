@@ -4,13 +4,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "recording/schema.h"
 
-enum { SUBTILE = 16 }; /* most tokens of one visit, see ssm__mode_sink */
-
-static int64_t block_count(int64_t tokens)
-{
-    return (tokens + SSM__TILE - 1) / SSM__TILE;
-}
+_Static_assert((int)SSM__TILE == (int)SSM__BLOCK_TOKENS, "a tile is an energy block");
 
 static void enter(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args)
 {
@@ -19,7 +15,7 @@ static void enter(void *context, int64_t layer, int64_t group, int thread, ssm__
     const int64_t block = a->rows.count * SSM__LANES;
     const ssm__layer_sums *sums = &a->layers[layer];
     float *rows = sums->partial ? sums->partial + group * block : a->thread_block + thread * block;
-    args->modes = a->thread_modes + (int64_t)thread * SUBTILE * (N + 1) * SSM__LANES;
+    args->modes = a->thread_modes + (int64_t)thread * SSM__SUBTILE * (N + 1) * SSM__LANES;
     args->moments = rows + a->rows.state * SSM__LANES;
     args->adjoint = sums->adjoint + group * N * SSM__LANES;
 }
@@ -71,7 +67,8 @@ static void layout_layer(ssm__arena *arena, const ssm__accumulator *a, ssm__laye
     s.moments = SSM__TAKE(arena, double, lanes *(a->rows.count - a->rows.n_gram));
     s.adjoint = SSM__TAKE(arena, float, lanes * c->d_state);
     s.partial = a->keeps_partial ? SSM__TAKE(arena, float, lanes * a->rows.count) : NULL;
-    s.energy_blocks = SSM__TAKE(arena, float, block_count(a->window) * c->d_inner * c->d_state);
+    s.energy_blocks =
+        SSM__TAKE(arena, float, ssm__energy_blocks(a->window) * c->d_inner * c->d_state);
     if (arena->memory) {
         *sums = s;
     }
@@ -82,7 +79,8 @@ static void layout(ssm__arena *arena, ssm__accumulator *a, const bool *recorded)
     const ssm_config *c = a->model->config;
     a->layers = SSM__TAKE(arena, ssm__layer_sums, c->n_layers);
     a->recorded = SSM__TAKE(arena, bool, c->n_layers);
-    a->thread_modes = SSM__TAKE(arena, float, a->threads *SUBTILE *(c->d_state + 1) * SSM__LANES);
+    a->thread_modes =
+        SSM__TAKE(arena, float, a->threads *SSM__SUBTILE *(c->d_state + 1) * SSM__LANES);
     a->thread_block = SSM__TAKE(arena, float, a->threads * a->rows.count * SSM__LANES);
     a->transpose = SSM__TAKE(arena, double, a->rows.n_gram *SSM__LANES);
     int64_t first = -1; /* recorded layer */

@@ -60,10 +60,4 @@ double ssm__accumulator_moment(const ssm__accumulator *accumulator, int64_t laye
 double ssm__accumulator_gram(const ssm__accumulator *accumulator, int64_t layer, int64_t channel,
                              int64_t i, int64_t j);
 
-/* Index of (i, j), i ≤ j ≤ N, in the Gram of N modes and f. */
-static inline int64_t ssm__gram_index(int64_t i, int64_t j, int64_t d_state)
-{
-    return i * (d_state + 1) - i * (i - 1) / 2 + (j - i);
-}
-
 #endif

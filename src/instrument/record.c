@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "checkpoint/tensor.h"
 #include "instrument/accumulator.h"
+#include "recording/schema.h"
 #include "recording/writer.h"
 
 enum { FIELDS = 6, NAME_MAX_BYTES = 48 }; /* tensors of a layer beside its Gram */
@@ -50,15 +51,19 @@ typedef struct tensor_list {
 static ssm_status check_options(const recorder *r, ssm_error *err)
 {
     const ssm_record_options *o = r->options;
+    int64_t wanted;
     if (o->window < 2 || o->calibration_windows < 0 || o->evaluation_windows < 0 ||
-        o->calibration_windows + o->evaluation_windows == 0) {
+        __builtin_add_overflow(o->calibration_windows, o->evaluation_windows, &wanted) ||
+        wanted == 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "nothing to record: window %lld tokens, %lld calibration and %lld "
                          "evaluation windows a domain; at least 2 tokens and one window are needed",
                          (long long)o->window, (long long)o->calibration_windows,
                          (long long)o->evaluation_windows);
     }
-    const int64_t wanted = o->calibration_windows + o->evaluation_windows;
+    if (o->budgets) {
+        SSM__TRY(ssm__check_budgets(o->budgets, o->n_budgets, r->config->d_state, err));
+    }
     for (int64_t d = 0; d < r->corpus->n_domains; d++) {
         const ssm_domain *domain = &r->corpus->domains[d];
         if (domain->ids.count / o->window < wanted) {
@@ -303,7 +308,7 @@ static void layer_tensors(const recorder *r, int64_t layer, tensor_list *list)
     means(r, layer, rows->delta, 1, T, delta);
     means(r, layer, rows->adjoint, N, T, adjoint);
 
-    const int64_t blocks = (r->options->window + SSM__TILE - 1) / SSM__TILE;
+    const int64_t blocks = ssm__energy_blocks(r->options->window);
     const ssm_tensor channel = {.dtype = SSM_DTYPE_F32, .n_dims = 1, .dims = {E}};
     const ssm_tensor mode = {.dtype = SSM_DTYPE_F32, .n_dims = 2, .dims = {E, N}};
     ssm_tensor t = {.dtype = SSM_DTYPE_F32, .n_dims = 3, .dims = {blocks, E, N}};

@@ -15,8 +15,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/pool.h"
+#include "base/quantile.h"
 #include "instrument/accumulator.h"
+#include "recording/energies.h"
+#include "recording/schema.h"
 #include "reference/reference.h"
 
 /* The bounds of `passed` (docs/instrument.md). */
@@ -47,6 +49,7 @@ typedef struct verifier {
     float *capture_y;                     /* where SSM_OUT goes now */
     double *reconstruction_error;         /* [G] Σ (Σ m + f − y)² */
     double *mean_energy;                  /* [n_layers][E][N] summed over windows */
+    int32_t *order;                       /* [N] */
     double *reference_in, *reference_out; /* [T][D] */
     ssm_verify_result *out;
 } verifier;
@@ -114,6 +117,7 @@ static ssm_status prepare_buffers(verifier *v, ssm_error *err)
     v->y_pruned = floats(T * c->d_inner);
     v->reconstruction_error = doubles(v->model->n_groups16);
     v->mean_energy = doubles(c->n_layers * c->d_inner * c->d_state);
+    v->order = calloc((size_t)c->d_state, sizeof *v->order);
     v->reference_in = doubles(T * c->d_model);
     v->reference_out = doubles(T * c->d_model);
     v->masks = calloc((size_t)v->n_budgets, sizeof *v->masks);
@@ -121,8 +125,8 @@ static ssm_status prepare_buffers(verifier *v, ssm_error *err)
     v->out->reconstruction = calloc((size_t)cases + 1, sizeof *v->out->reconstruction);
     v->out->deployment = calloc((size_t)(cases * v->n_budgets) + 1, sizeof *v->out->deployment);
     if (!v->layer_in || !v->mixer_in || !v->mixer_out || !v->y || !v->y_pruned ||
-        !v->reconstruction_error || !v->mean_energy || !v->reference_in || !v->reference_out ||
-        !v->masks || !v->out->reconstruction || !v->out->deployment) {
+        !v->reconstruction_error || !v->mean_energy || !v->order || !v->reference_in ||
+        !v->reference_out || !v->masks || !v->out->reconstruction || !v->out->deployment) {
         return ssm__fail_memory(err, "one layer's signals",
                                 (size_t)(T * c->d_inner) * sizeof(float));
     }
@@ -169,26 +173,17 @@ static ssm_status check_options(const verifier *v, ssm_error *err)
     }
     for (int64_t w = 0; w < o->windows; w++) {
         const ssm_domain *domain = &v->corpus->domains[w % v->corpus->n_domains];
-        const int64_t needed = (w / v->corpus->n_domains + 1) * o->window;
-        if (domain->ids.count < needed) {
+        const int64_t needed = w / v->corpus->n_domains + 1;
+        if (domain->ids.count / o->window < needed) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                             "domain %s has %lld tokens, %lld are needed for %lld windows of %lld "
-                             "over %lld domains",
+                             "domain %s has %lld tokens, %lld windows of %lld tokens are needed "
+                             "for %lld windows over %lld domains",
                              domain->name, (long long)domain->ids.count, (long long)needed,
-                             (long long)o->windows, (long long)o->window,
+                             (long long)o->window, (long long)o->windows,
                              (long long)v->corpus->n_domains);
         }
     }
-    for (int64_t i = 0; i < v->n_budgets; i++) {
-        if (v->budgets[i] < 1 || v->budgets[i] >= v->config->d_state) {
-            return ssm__fail(
-                err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                "budget %lld does not lie in 1 … %lld: a layer has %lld modes a channel",
-                (long long)v->budgets[i], (long long)v->config->d_state - 1,
-                (long long)v->config->d_state);
-        }
-    }
-    return SSM_STATUS_OK;
+    return ssm__check_budgets(v->budgets, v->n_budgets, v->config->d_state, err);
 }
 
 /* ---- first pass: the static sets ---------------------------------------------------------------
@@ -197,6 +192,7 @@ static ssm_status check_options(const verifier *v, ssm_error *err)
 static ssm_status gather_energies(verifier *v, ssm_error *err)
 {
     const ssm_config *c = v->config;
+    const ssm_progress *p = v->options->progress;
     ssm__session_set_sink(v->session, &v->energies.sink);
     for (int64_t w = 0; w < v->options->windows; w++) {
         ssm_session_reset(v->session);
@@ -212,20 +208,12 @@ static ssm_status gather_energies(verifier *v, ssm_error *err)
                 }
             }
         }
+        if (p && !p->report(p->context, "ranking", w + 1, v->options->windows, "windows")) {
+            return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
+                             "stopped after %lld windows of the first pass", (long long)w + 1);
+        }
     }
     return SSM_STATUS_OK;
-}
-
-/* Keeps the `budget` modes with the most energy, ties to the lower index. */
-static void keep_top(const double *energy, int64_t count, int64_t budget, uint8_t *keep)
-{
-    for (int64_t i = 0; i < count; i++) {
-        int64_t above = 0;
-        for (int64_t j = 0; j < count; j++) {
-            above += energy[j] > energy[i] || (energy[j] == energy[i] && j < i);
-        }
-        keep[i] = above < budget;
-    }
 }
 
 static ssm_status choose_static_sets(verifier *v, ssm_error *err)
@@ -234,10 +222,8 @@ static ssm_status choose_static_sets(verifier *v, ssm_error *err)
     for (int64_t b = 0; b < v->n_budgets; b++) {
         ssm_mask *mask = &v->masks[b];
         SSM__TRY(ssm_mask_create(c->n_layers, c->d_inner, c->d_state, mask, err));
-        for (int64_t i = 0; i < c->n_layers * c->d_inner; i++) {
-            keep_top(v->mean_energy + i * c->d_state, c->d_state, v->budgets[b],
-                     mask->keep + i * c->d_state);
-        }
+        ssm__keep_top(v->mean_energy, c->n_layers * c->d_inner, c->d_state, v->budgets[b], v->order,
+                      mask->keep);
     }
     return SSM_STATUS_OK;
 }
@@ -392,13 +378,6 @@ static ssm_status verify_windows(verifier *v, ssm_error *err)
 /* ---- summary -----------------------------------------------------------------------------------
  */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The larger one; NaN wins, so that it cannot pass a bound. */
 static double worst(double value, double so_far)
 {
@@ -421,10 +400,10 @@ static ssm_status summarise(ssm_verify_result *out, ssm_error *err)
         const double d = out->deployment[i].relative_deviation;
         sorted[i] = isnan(d) ? INFINITY : d;
     }
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    ssm__sort(sorted, n);
     if (n > 0) {
         out->deployment_max = sorted[n - 1];
-        out->deployment_median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
+        out->deployment_median = ssm__quantile(sorted, n, 0.5);
     }
     free(sorted);
     out->bound_reconstruction = bound_reconstruction;
@@ -458,6 +437,7 @@ static void release(verifier *v)
     free(v->y_pruned);
     free(v->reconstruction_error);
     free(v->mean_energy);
+    free(v->order);
     free(v->reference_in);
     free(v->reference_out);
 }
@@ -497,7 +477,9 @@ ssm_status ssm_verify(const ssm_model *model, const ssm_corpus *corpus,
 
 void ssm_verify_result_free(ssm_verify_result *result)
 {
-    free(result->reconstruction);
-    free(result->deployment);
-    *result = (ssm_verify_result){0};
+    if (result != NULL) {
+        free(result->reconstruction);
+        free(result->deployment);
+        *result = (ssm_verify_result){0};
+    }
 }

@@ -11,11 +11,7 @@
 
 #include <math.h>
 
-/* Entry (i, j), i ≤ j, of a row-major upper triangle of width n + 1. */
-static int64_t entry(int64_t n, int64_t i, int64_t j)
-{
-    return i * (n + 1) - i * (i - 1) / 2 + (j - i);
-}
+#include "recording/schema.h"
 
 void ssm__dropped_errors(const float *gram, int64_t n, const int32_t *order, double *error)
 {
@@ -27,9 +23,9 @@ void ssm__dropped_errors(const float *gram, int64_t n, const int32_t *order, dou
             int64_t other = order[k];
             int64_t low = added < other ? added : other;
             int64_t high = added < other ? other : added;
-            cross += (double)gram[entry(n, low, high)];
+            cross += (double)gram[ssm__gram_index(low, high, n)];
         }
-        error[r] = error[r + 1] + (double)gram[entry(n, added, added)] + 2.0 * cross;
+        error[r] = error[r + 1] + (double)gram[ssm__gram_index(added, added, n)] + 2.0 * cross;
     }
 }
 

@@ -11,6 +11,8 @@
 
 #include <math.h>
 
+#include "base/quantile.h"
+
 static const double static_rho = 0.95;
 
 static void find_minimum(const double *rho, const int64_t *layers, int64_t n,

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/quantile.h"
+#include "recording/schema.h"
 
 static void fill_gap(const ssm__layer_work *work, const ssm__budget_sums *sums,
                      ssm_budget_metrics *out)
@@ -37,7 +39,7 @@ static void fill_decorrelation(const ssm__layer_work *work, const ssm__budget_su
     out->n_lags = work->lags;
     for (int64_t k = 0; k < work->lags; k++) {
         int64_t pairs = work->cosine_pairs[k];
-        out->decorrelation[k].lag = (k + 1) * 64;
+        out->decorrelation[k].lag = (k + 1) * SSM__BLOCK_TOKENS;
         out->decorrelation[k].jaccard =
             ssm__mean_distance(sums->lag_counts + k * (work->n + 1), sums->r);
         out->decorrelation[k].cosine =

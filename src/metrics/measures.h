@@ -79,13 +79,8 @@ double ssm__instability(int64_t members, int64_t windows);
 void ssm__decile_means(const float *value, const int64_t *order, int64_t n,
                        double out[SSM_DECILES]);
 
-/* ---- quantile.c ---- */
-void ssm__sort(double *values, int64_t n);
-/* Linear interpolation between order statistics at (n − 1) q, as numpy's default; NaN for n = 0. */
-double ssm__quantile(const double *sorted, int64_t n, double q);
-
 /* ---- correlation.c ---- */
-/* Ranks 1 … n, equal values share the mean of theirs. order: scratch. */
+/* Ranks 1 … n, equal values share the mean of theirs. */
 void ssm__average_ranks(const double *values, int64_t n, double *ranks);
 /* NaN for n < 2, a constant argument or a NaN in either. */
 double ssm__pearson(const double *x, const double *y, int64_t n);

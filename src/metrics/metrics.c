@@ -25,29 +25,6 @@ typedef struct run {
 
 /* ---- the request ---------------------------------------------------------------------------- */
 
-static ssm_status check_budgets(const int64_t *budgets, int64_t count, int64_t d_state,
-                                ssm_error *err)
-{
-    for (int64_t i = 0; i < count; i++) {
-        if (budgets[i] < 1 || budgets[i] >= d_state) {
-            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                             "budget %lld is outside 1 … %lld (d_state is %lld)",
-                             (long long)budgets[i], (long long)d_state - 1, (long long)d_state);
-        }
-        for (int64_t k = 0; k < i; k++) {
-            if (budgets[k] == budgets[i]) {
-                return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "budget %lld is given twice",
-                                 (long long)budgets[i]);
-            }
-        }
-    }
-    if (count < 1) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "d_state is %lld: no budget is both ≥ 1 and below it", (long long)d_state);
-    }
-    return SSM_STATUS_OK;
-}
-
 /* Indices and domains of the evaluation windows. */
 static ssm_status list_windows(ssm__layer_work *work, ssm_error *err)
 {
@@ -78,8 +55,8 @@ static ssm_status list_windows(ssm__layer_work *work, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* Reads one tensor of every kind before anything is sized by recording.json: its claims about shape
- * are then backed by a file that large. */
+/* Reads a tensor before anything is sized by recording.json: its claims about shape are then backed
+ * by a file that large. */
 static ssm_status probe(run *r, ssm_error *err)
 {
     const ssm_tensor *tensor = NULL;
@@ -159,6 +136,9 @@ static ssm_status allocate(ssm_metrics *out, int64_t n_layers, int64_t n_budgets
 
 void ssm_metrics_free(ssm_metrics *metrics)
 {
+    if (metrics == NULL) {
+        return;
+    }
     for (int64_t i = 0; metrics->layers != NULL && i < metrics->n_layers; i++) {
         free(metrics->layers[i].budgets);
     }
@@ -267,7 +247,12 @@ ssm_status ssm_metrics_compute(ssm_recording *recording, const int64_t *budgets,
         n_budgets = ssm_default_budgets(r.info->d_state, defaults);
         budgets = defaults;
     }
-    SSM__TRY(check_budgets(budgets, n_budgets, r.info->d_state, err));
+    if (n_budgets < 1) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "d_state is %lld: no budget is both ≥ 1 and below it",
+                         (long long)r.info->d_state);
+    }
+    SSM__TRY(ssm__check_budgets(budgets, n_budgets, r.info->d_state, err));
     ssm_status status = compute(&r, budgets, n_budgets, progress, out, err);
     free(r.work.window_index);
     free(r.work.domains);

@@ -31,6 +31,18 @@ void ssm__rank_modes(const double *energy, int64_t n, int32_t *order)
     }
 }
 
+void ssm__keep_top(const double *scores, int64_t channels, int64_t d_state, int64_t budget,
+                   int32_t *order, uint8_t *keep)
+{
+    memset(keep, 0, (size_t)(channels * d_state));
+    for (int64_t h = 0; h < channels; h++) {
+        ssm__rank_modes(scores + h * d_state, d_state, order);
+        for (int64_t k = 0; k < budget; k++) {
+            keep[h * d_state + order[k]] = 1;
+        }
+    }
+}
+
 ssm_status ssm__check_finite(const ssm_tensor *tensor, bool non_negative, ssm_error *err)
 {
     int64_t count = ssm_tensor_count(tensor);
@@ -85,8 +97,9 @@ ssm_status ssm__calibration_energies(ssm_recording *recording, int64_t layer, do
         }
         (*count)++;
     }
-    for (int64_t i = 0; i<width && * count> 0; i++) {
-        mean[i] /= (double)*count;
+    const double windows_summed = *count > 0 ? (double)*count : 1.0;
+    for (int64_t i = 0; i < width; i++) {
+        mean[i] /= windows_summed;
     }
     return SSM_STATUS_OK;
 }

@@ -1,5 +1,5 @@
 /* recording/energies.h: mode energies of a recording, and the ranking of modes by energy. What
- * metrics and select share. */
+ * metrics, select and verify share. */
 #ifndef SSM_RECORDING_ENERGIES_H
 #define SSM_RECORDING_ENERGIES_H
 
@@ -7,6 +7,11 @@
 
 /* order[0 … n−1] = indices by falling energy, ties to the lower index. Values are not NaN. */
 void ssm__rank_modes(const double *energy, int64_t n, int32_t *order);
+
+/* Keeps the `budget` highest scores of every channel of a layer: scores[H][N], keep[H][N],
+ * order[N]. Ties go to the lower index. */
+void ssm__keep_top(const double *scores, int64_t channels, int64_t d_state, int64_t budget,
+                   int32_t *order, uint8_t *keep);
 
 /* energy[H][N] = Σ over all blocks of a window's energy_blocks, in float64.
  * Errors: FILE (also: a value that is negative or not finite, named), MEMORY. */

@@ -53,7 +53,10 @@ static ssm_status read_head(const char *directory, ssm__head *head, ssm_error *e
     } else {
         status = ssm__map_open(path, &map, err);
     }
-    if (status == SSM_STATUS_OK) {
+    if (status == SSM_STATUS_OK && map.size == 0) {
+        status = ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                           "is empty: the recording was damaged");
+    } else if (status == SSM_STATUS_OK) {
         status =
             ssm__head_parse(path, SSM_STATUS_FILE, (const char *)map.data, map.size, head, err);
         ssm__map_close(&map);

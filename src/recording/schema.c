@@ -45,6 +45,25 @@ int64_t ssm__energy_blocks(int64_t tokens)
     return (tokens + SSM__BLOCK_TOKENS - 1) / SSM__BLOCK_TOKENS;
 }
 
+ssm_status ssm__check_budgets(const int64_t *budgets, int64_t count, int64_t d_state,
+                              ssm_error *err)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (budgets[i] < 1 || budgets[i] >= d_state) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "budget %lld is outside 1 … %lld (d_state is %lld)",
+                             (long long)budgets[i], (long long)d_state - 1, (long long)d_state);
+        }
+        for (int64_t k = 0; k < i; k++) {
+            if (budgets[k] == budgets[i]) {
+                return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "budget %lld is given twice",
+                                 (long long)budgets[i]);
+            }
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static int64_t dimension(const ssm_recording_info *info, char letter, int64_t tokens)
 {
     switch (letter) {

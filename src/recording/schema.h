@@ -23,8 +23,16 @@ const ssm__field *ssm__schema_fields(void);
 const ssm__field *ssm__schema_find(ssm_family family, bool of_layer, const char *name);
 /* Entries of the upper triangle of the Gram of (m_0 … m_{N−1}, f). */
 int64_t ssm__gram_entries(int64_t d_state);
+/* Place of entry (i, j), i ≤ j ≤ N, among them: row by row. */
+static inline int64_t ssm__gram_index(int64_t i, int64_t j, int64_t d_state)
+{
+    return i * (d_state + 1) - i * (i - 1) / 2 + (j - i);
+}
 /* Blocks of 64 tokens, the last one may be shorter. */
 int64_t ssm__energy_blocks(int64_t tokens);
+/* USAGE for a budget outside 1 … d_state−1 or given twice. */
+ssm_status ssm__check_budgets(const int64_t *budgets, int64_t count, int64_t d_state,
+                              ssm_error *err);
 /* Shape of `field` in a window of `tokens` tokens; returns the number of dimensions. */
 int ssm__schema_shape(const ssm_recording_info *info, const ssm__field *field, int64_t tokens,
                       int64_t dims[SSM_MAX_DIMS]);

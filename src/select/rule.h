@@ -1,5 +1,5 @@
 /* select/rule.h: what a rule is. One file a rule: add it, declare its rule below, list it in
- * rules[] of select.c. */
+ * RULES of select.c. */
 #ifndef SSM_SELECT_RULE_H
 #define SSM_SELECT_RULE_H
 
@@ -16,10 +16,5 @@ typedef struct ssm__rule {
 } ssm__rule;
 
 extern const ssm__rule ssm__rule_static;
-
-/* Keeps the `budget` highest scores of every channel of a layer: scores[H][N], keep[H][N],
- * order[N]. Ties go to the lower index. */
-void ssm__keep_top(const double *scores, int64_t channels, int64_t d_state, int64_t budget,
-                   int32_t *order, uint8_t *keep);
 
 #endif

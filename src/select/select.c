@@ -5,27 +5,21 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "recording/energies.h"
 #include "select/rule.h"
 
-static const ssm__rule *const rules[] = {&ssm__rule_static};
-static const char *const rule_names[] = {"static", NULL};
+/* The rules of this version; one line a rule. */
+#define RULES(X) X(static)
+
+#define RULE_ENTRY(name) &ssm__rule_##name,
+static const ssm__rule *const rules[] = {RULES(RULE_ENTRY)};
+#undef RULE_ENTRY
+#define RULE_NAME(name) #name,
+static const char *const rule_names[] = {RULES(RULE_NAME) NULL};
+#undef RULE_NAME
 
 const char *const *ssm_select_rules(void)
 {
     return rule_names;
-}
-
-void ssm__keep_top(const double *scores, int64_t channels, int64_t d_state, int64_t budget,
-                   int32_t *order, uint8_t *keep)
-{
-    memset(keep, 0, (size_t)(channels * d_state));
-    for (int64_t h = 0; h < channels; h++) {
-        ssm__rank_modes(scores + h * d_state, d_state, order);
-        for (int64_t k = 0; k < budget; k++) {
-            keep[h * d_state + order[k]] = 1;
-        }
-    }
 }
 
 static ssm_status find_rule(const char *name, const ssm__rule **out, ssm_error *err)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/quantile.h"
 #include "metrics/measures.h"
 #include "recording/energies.h"
 
