@@ -11,6 +11,7 @@
 
 typedef struct doctor_arguments {
     const char *model;
+    bool lenient, ignore_index;
 } doctor_arguments;
 
 /* Everything that was found, in the order it was looked for. */
@@ -182,35 +183,39 @@ static void examine_tokenizer(diagnosis *d, const cli_source *source)
 }
 
 /* Returns FILE when a weight is not finite. */
-static ssm_status examine_model(cli_context *context, const char *argument, diagnosis *d,
-                                ssm_error *err)
+static ssm_status examine_model(cli_context *context, const doctor_arguments *args, diagnosis *d,
+                                cli_source *source, ssm_error *err)
 {
-    cli_source source;
-    ssm_status status = cli_source_open(context, argument, 0, &source, err);
+    unsigned wants = cli_load_wants(args->lenient, args->ignore_index) |
+                     (context->globals.json ? CLI_WANT_DIGEST : 0U);
+    ssm_status status = cli_source_open(context, args->model, wants, source, err);
     if (status == SSM_STATUS_OK) {
-        examine_weights(d, &source);
+        examine_weights(d, source);
         ssm_error finite;
         ssm_error_clear(&finite);
-        status = ssm_checkpoint_check_finite(source.checkpoint, &finite);
+        status = ssm_checkpoint_check_finite(source->checkpoint, &finite);
         if (status == SSM_STATUS_OK) {
             find_out(d, "ok", "every weight is finite");
         } else {
             find_out(d, "problem", "tensor %s: %s", finite.tensor, finite.message);
             *err = finite;
         }
-        examine_tokenizer(d, &source);
+        examine_tokenizer(d, source);
     }
-    cli_source_close(&source);
     return status;
 }
 
 /* ---- results ------------------------------------------------------------------------------------
  */
 
-static ssm_status print_findings(const cli_context *context, const diagnosis *d, ssm_error *err)
+static ssm_status print_findings(const cli_context *context, const diagnosis *d,
+                                 const cli_source *source, ssm_error *err)
 {
     if (context->globals.json) {
         cli_json json = cli_json_create(context, "doctor");
+        if (source->checkpoint != NULL) {
+            cli_json_source(&json, source);
+        }
         json_t *findings = cli_json_array(&json, json.root, "findings");
         for (size_t i = 0; i < d->count; i++) {
             json_t *one = json_object();
@@ -234,10 +239,11 @@ static ssm_status run_doctor(cli_context *context, const void *arguments, ssm_er
     const doctor_arguments *args = arguments;
     diagnosis d = {0};
     examine_machine(&d);
+    cli_source source = {0};
     ssm_status status =
-        args->model == NULL ? SSM_STATUS_OK : examine_model(context, args->model, &d, err);
+        args->model == NULL ? SSM_STATUS_OK : examine_model(context, args, &d, &source, err);
     /* What was found is shown also when the model is broken. */
-    ssm_status printed = d.failed ? cli_no_memory(err) : print_findings(context, &d, err);
+    ssm_status printed = d.failed ? cli_no_memory(err) : print_findings(context, &d, &source, err);
     status = status == SSM_STATUS_OK ? printed : status;
     if (status == SSM_STATUS_OK && d.problems > 0) {
         status = cli_fail(err, SSM_STATUS_CHECK, NULL, "doctor: %zu problem%s", d.problems,
@@ -247,6 +253,7 @@ static ssm_status run_doctor(cli_context *context, const void *arguments, ssm_er
         free(d.findings[i].text);
     }
     free(d.findings);
+    cli_source_close(&source);
     return status;
 }
 
@@ -255,6 +262,8 @@ static const cli_positional doctor_positionals[] = {
      .into = offsetof(doctor_arguments, model),
      .help = "The model to examine; without it, the machine only."},
 };
+
+static const cli_option doctor_options[] = {CLI_LOAD_ENTRIES(doctor_arguments)};
 
 static const char *const doctor_examples[] = {"ssmscope doctor", "What this machine can do.",
                                               "ssmscope doctor models/mine",
@@ -269,6 +278,8 @@ const cli_command cli_command_doctor = {
     .examples = doctor_examples,
     .positionals = doctor_positionals,
     .n_positionals = sizeof doctor_positionals / sizeof *doctor_positionals,
+    .options = doctor_options,
+    .n_options = sizeof doctor_options / sizeof *doctor_options,
     .arguments_size = sizeof(doctor_arguments),
     .run = run_doctor,
 };

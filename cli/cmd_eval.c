@@ -13,6 +13,7 @@ typedef struct eval_arguments {
     const char *model, *mask, *rule, *recording, *protocol;
     cli_texts texts, against;
     int64_t budget, window, windows, offset, bootstrap, seed, invalid_utf8;
+    bool lenient, ignore_index;
 } eval_arguments;
 
 typedef struct eval_state {
@@ -112,6 +113,7 @@ static ssm_status score_main(eval_state *state, ssm_error *err)
     ssm_mask mask = {0};
     ssm_status status = open_mask(state, args->mask, args->rule, &mask, err);
     evaluation->budget = mask.budget;
+    snprintf(evaluation->rule, sizeof evaluation->rule, "%s", mask.rule);
     status = status == SSM_STATUS_OK ? score(state, &mask, &evaluation->main, err) : status;
     ssm_mask_free(&mask);
     state->baseline.name = unpruned;
@@ -217,7 +219,8 @@ static ssm_status note_overlap(eval_state *state, ssm_error *err)
 static ssm_status evaluate(eval_state *state, ssm_error *err)
 {
     const eval_arguments *args = state->args;
-    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST;
+    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST |
+                     cli_load_wants(args->lenient, args->ignore_index);
     ssm_status status = cli_source_open(state->context, args->model, wants, &state->source, err);
     if (status == SSM_STATUS_OK) {
         status = cli_corpus_open(state->context, &state->source, &args->texts, args->invalid_utf8,
@@ -243,8 +246,7 @@ static ssm_status run_eval(cli_context *context, const void *arguments, ssm_erro
                                         .offset = args->offset,
                                         .seed = args->seed,
                                         .resamples = args->bootstrap,
-                                        .mask_path = args->mask,
-                                        .rule = args->rule};
+                                        .mask_path = args->mask};
     ssm_status status = check_arguments(args, err);
     if (status == SSM_STATUS_OK) {
         status = parse_protocol(args->protocol, &state.evaluation.continuation, err);
@@ -348,6 +350,7 @@ static const cli_option eval_options[] = {
      .max = INT64_MAX,
      .help = "Seed of the resampling."},
     CLI_INVALID_UTF8_ENTRY(eval_arguments),
+    CLI_LOAD_ENTRIES(eval_arguments),
 };
 
 static const char *const eval_examples[] = {

@@ -8,7 +8,7 @@
 
 typedef struct info_arguments {
     const char *model;
-    bool tensors;
+    bool tensors, lenient, ignore_index;
 } info_arguments;
 
 /* Sums over the tensors of one dtype. */
@@ -291,8 +291,9 @@ static ssm_status run_info(cli_context *context, const void *arguments, ssm_erro
 {
     const info_arguments *args = arguments;
     cli_source source;
-    ssm_status status =
-        cli_source_open(context, args->model, CLI_TRY_TOKENIZER | CLI_WANT_DIGEST, &source, err);
+    unsigned wants =
+        CLI_TRY_TOKENIZER | CLI_WANT_DIGEST | cli_load_wants(args->lenient, args->ignore_index);
+    ssm_status status = cli_source_open(context, args->model, wants, &source, err);
     if (status == SSM_STATUS_OK) {
         weight_sums sums = sum_weights(source.checkpoint);
         status = context->globals.json ? print_json(context, &source, &sums, args->tensors, err)
@@ -314,6 +315,7 @@ static const cli_option info_options[] = {
      .kind = CLI_FLAG,
      .into = offsetof(info_arguments, tensors),
      .help = "List every tensor of the files too."},
+    CLI_LOAD_ENTRIES(info_arguments),
 };
 
 static const char *const info_examples[] = {

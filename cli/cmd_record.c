@@ -17,7 +17,7 @@ typedef struct record_arguments {
     cli_texts texts;
     cli_list layers, budgets;
     int64_t window, calibration, evaluation, chunk, invalid_utf8;
-    bool no_gram, keep_window_gram, resume;
+    bool no_gram, keep_window_gram, resume, lenient, ignore_index;
 } record_arguments;
 
 /* What will be written. */
@@ -133,7 +133,7 @@ static ssm_status print_json(const cli_context *context, const record_arguments 
     cli_json_integer(&json, json.root, "evaluation_windows", plan->evaluation);
     cli_json_integer(&json, json.root, "windows", ssm_recording_window_count(recording));
     cli_json_integer(&json, json.root, "layers", plan->layers);
-    cli_json_real(&json, json.root, "planned_bytes", plan->total_bytes);
+    cli_json_integer(&json, json.root, "planned_bytes", (int64_t)plan->total_bytes);
     return cli_json_print(&json, err);
 }
 
@@ -208,7 +208,8 @@ static ssm_status run_record(cli_context *context, const void *arguments, ssm_er
     cli_source source = {0};
     ssm_corpus corpus = {0};
     record_plan plan = {0};
-    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST;
+    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST |
+                     cli_load_wants(args->lenient, args->ignore_index);
     ssm_status status = cli_source_open(context, args->model, wants, &source, err);
     if (status == SSM_STATUS_OK) {
         status = cli_corpus_open(context, &source, &args->texts, args->invalid_utf8, &corpus, err);
@@ -302,6 +303,7 @@ static const cli_option record_options[] = {
      .help = "Tokens that go through the model at once; 0 is a window. The results are the "
              "same."},
     CLI_INVALID_UTF8_ENTRY(record_arguments),
+    CLI_LOAD_ENTRIES(record_arguments),
 };
 
 static const char *const record_examples[] = {

@@ -14,7 +14,7 @@ typedef struct run_arguments {
     const char *model, *ids, *prompt, *text, *mask, *logits, *hidden;
     int64_t new_tokens, top_k, seed, chunk, invalid_utf8;
     double temperature, top_p;
-    bool reference;
+    bool reference, lenient, ignore_index;
 } run_arguments;
 
 /* One run: what was read, what was made. */
@@ -275,6 +275,7 @@ static ssm_status run_all(run_state *run, ssm_error *err)
 {
     const run_arguments *args = run->args;
     unsigned wants = CLI_WANT_MODEL | (args->ids == NULL ? CLI_WANT_TOKENIZER : CLI_TRY_TOKENIZER);
+    wants |= cli_load_wants(args->lenient, args->ignore_index);
     bool files = args->logits != NULL || args->hidden != NULL;
     if (files || args->mask != NULL || run->context->globals.json) {
         wants |= CLI_WANT_DIGEST;
@@ -434,6 +435,7 @@ static const cli_option run_options[] = {
      .help = "Tokens of the prompt that go through the model at once; 0 is 1024. The results are "
              "the same."},
     CLI_INVALID_UTF8_ENTRY(run_arguments),
+    CLI_LOAD_ENTRIES(run_arguments),
 };
 
 static const char *const run_examples[] = {

@@ -15,6 +15,7 @@ static const double reference_bound = 1e-5;
 
 typedef struct selftest_arguments {
     const char *model;
+    bool lenient, ignore_index;
 } selftest_arguments;
 
 typedef struct check {
@@ -25,6 +26,7 @@ typedef struct check {
 typedef struct selftest {
     cli_context *context;
     const char *argument;
+    unsigned load; /* of cli_load_wants */
     cli_source source;
     ssm_pool *pool;
     int32_t ids[TOKENS];
@@ -203,7 +205,8 @@ static ssm_status check_isas(selftest *test, ssm_error *err)
         cli_context context = *test->context;
         context.globals.isa = isas[i];
         cli_source source = {0};
-        status = cli_source_open(&context, test->argument, CLI_WANT_MODEL, &source, err);
+        status =
+            cli_source_open(&context, test->argument, CLI_WANT_MODEL | test->load, &source, err);
         if (status == SSM_STATUS_OK) {
             status = check_run(test, name, source.model, test->pool, 64, err);
         }
@@ -343,9 +346,11 @@ static ssm_status run_checks(selftest *test, ssm_error *err)
 static ssm_status run_selftest(cli_context *context, const void *arguments, ssm_error *err)
 {
     const selftest_arguments *args = arguments;
-    selftest test = {.context = context, .argument = args->model == NULL ? "tiny" : args->model};
-    ssm_status status = cli_source_open(context, test.argument, CLI_WANT_MODEL | CLI_WANT_DIGEST,
-                                        &test.source, err);
+    selftest test = {.context = context,
+                     .argument = args->model == NULL ? "tiny" : args->model,
+                     .load = cli_load_wants(args->lenient, args->ignore_index)};
+    ssm_status status = cli_source_open(
+        context, test.argument, CLI_WANT_MODEL | CLI_WANT_DIGEST | test.load, &test.source, err);
     status = status == SSM_STATUS_OK ? run_checks(&test, err) : status;
     int failed = 0;
     for (int i = 0; i < test.n_checks; i++) {
@@ -370,6 +375,8 @@ static const cli_positional selftest_positionals[] = {
      .help = "The model to test with; without it, tiny."},
 };
 
+static const cli_option selftest_options[] = {CLI_LOAD_ENTRIES(selftest_arguments)};
+
 static const char *const selftest_examples[] = {"ssmscope selftest",
                                                 "After installing, with the built-in model.", NULL};
 
@@ -384,6 +391,8 @@ const cli_command cli_command_selftest = {
     .examples = selftest_examples,
     .positionals = selftest_positionals,
     .n_positionals = sizeof selftest_positionals / sizeof *selftest_positionals,
+    .options = selftest_options,
+    .n_options = sizeof selftest_options / sizeof *selftest_options,
     .arguments_size = sizeof(selftest_arguments),
     .run = run_selftest,
 };

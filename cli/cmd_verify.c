@@ -13,6 +13,7 @@ typedef struct verify_arguments {
     cli_texts texts;
     cli_list budgets;
     int64_t windows, window, invalid_utf8;
+    bool lenient, ignore_index;
 } verify_arguments;
 
 /* ---- for programs ------------------------------------------------------------------------------
@@ -170,7 +171,8 @@ static ssm_status run_verify(cli_context *context, const void *arguments, ssm_er
     cli_source source = {0};
     ssm_corpus corpus = {0};
     ssm_verify_result result = {0};
-    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST;
+    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST |
+                     cli_load_wants(args->lenient, args->ignore_index);
     ssm_status status = cli_source_open(context, args->model, wants, &source, err);
     if (status == SSM_STATUS_OK) {
         status = cli_corpus_open(context, &source, &args->texts, args->invalid_utf8, &corpus, err);
@@ -220,6 +222,7 @@ static const cli_option verify_options[] = {
      .help = "Kept modes a channel to prune to. [default: a quarter, a half and three quarters of "
              "d_state]"},
     CLI_INVALID_UTF8_ENTRY(verify_arguments),
+    CLI_LOAD_ENTRIES(verify_arguments),
 };
 
 static const char *const verify_examples[] = {

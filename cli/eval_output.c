@@ -94,7 +94,7 @@ static void json_protocol(cli_json *json, const cli_evaluation *evaluation)
     cli_json_integer(json, json->root, "window", evaluation->window);
     cli_json_integer(json, json->root, "offset", evaluation->offset);
     cli_json_integer(json, json->root, "bootstrap", evaluation->resamples);
-    if (evaluation->mask_path != NULL || evaluation->rule != NULL) {
+    if (evaluation->baseline != NULL) {
         json_t *mask = cli_json_object(json, json->root, "mask");
         cli_json_text(json, mask, "path", evaluation->mask_path);
         cli_json_text(json, mask, "rule", evaluation->rule);

@@ -19,7 +19,7 @@ typedef struct cli_evaluation {
     const ssm_corpus *corpus;
     int64_t window, offset, seed, resamples, continuation; /* continuation −1: full */
     const char *mask_path;                                 /* or NULL */
-    const char *rule;                                      /* or NULL */
+    char rule[64];                                         /* of the mask, or "" */
     int64_t budget;
     cli_scored main;
     cli_scored *baseline; /* unpruned, when `main` is pruned; else NULL */

@@ -61,13 +61,20 @@ static ssm_status open_tokenizer(cli_context *context, cli_source *source, bool 
     return SSM_STATUS_OK;
 }
 
+unsigned cli_load_wants(bool lenient, bool ignore_index)
+{
+    return (lenient ? CLI_LENIENT : 0U) | (ignore_index ? CLI_IGNORE_INDEX : 0U);
+}
+
 ssm_status cli_source_open(cli_context *context, const char *argument, unsigned wants,
                            cli_source *out, ssm_error *err)
 {
+    const ssm_checkpoint_options options = {.lenient = (wants & CLI_LENIENT) != 0,
+                                            .ignore_index = (wants & CLI_IGNORE_INDEX) != 0};
     *out = (cli_source){.argument = argument};
     ssm_status status = cli_resolve_model(argument, &out->where, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_checkpoint_open(out->where.path, NULL, &out->owned, err);
+        status = ssm_checkpoint_open(out->where.path, &options, &out->owned, err);
     }
     if (status != SSM_STATUS_OK) {
         return status;

@@ -14,7 +14,9 @@ enum {
     CLI_WANT_MODEL = 1,     /* weights checked, ready for sessions */
     CLI_WANT_DIGEST = 2,    /* reads every weight once */
     CLI_WANT_TOKENIZER = 4, /* an error when there is none */
-    CLI_TRY_TOKENIZER = 8   /* NULL when there is none */
+    CLI_TRY_TOKENIZER = 8,  /* NULL when there is none */
+    CLI_LENIENT = 16,       /* --lenient */
+    CLI_IGNORE_INDEX = 32   /* --ignore-index */
 };
 
 typedef struct cli_source {
@@ -28,6 +30,8 @@ typedef struct cli_source {
     ssm_checkpoint *owned;
 } cli_source;
 
+/* What the options of CLI_LOAD_ENTRIES add to `wants`. */
+unsigned cli_load_wants(bool lenient, bool ignore_index);
 /* Opens MODEL. Owner: the caller, cli_source_close, also after an error. */
 ssm_status cli_source_open(cli_context *context, const char *argument, unsigned wants,
                            cli_source *out, ssm_error *err);
@@ -54,6 +58,16 @@ ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const
     {                                                                                              \
         .name = "MODEL", .into = offsetof(type, model), .flags = CLI_REQUIRED,                     \
         .help = "Directory, file, name in the Hugging Face cache, or tiny."                        \
+    }
+#define CLI_LOAD_ENTRIES(type)                                                                     \
+    {.name = "lenient",                                                                            \
+     .kind = CLI_FLAG,                                                                             \
+     .into = offsetof(type, lenient),                                                              \
+     .help = "Accept bytes behind the last tensor of a safetensors file."},                        \
+    {                                                                                              \
+        .name = "ignore-index", .kind = CLI_FLAG, .into = offsetof(type, ignore_index),            \
+        .help = "Read all .safetensors files of the directory instead of those that its index "    \
+                "names, when they fill every slot."                                                \
     }
 #define CLI_TEXT_ENTRY(type)                                                                       \
     {                                                                                              \

@@ -265,7 +265,7 @@ static ssm_status place_tensors(ssm_safetensors *file, const unsigned char *data
     if ((uint64_t)end < present && !lenient) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__AT(file->path, (int64_t)buffer + end),
                          "%" PRIu64 " bytes follow the last tensor; the format forbids that "
-                         "(lenient reading ignores them)",
+                         "(--lenient ignores them)",
                          present - (uint64_t)end);
     }
     for (int64_t i = 0; i < file->count; i++) {

@@ -88,4 +88,26 @@ expect 0 info fresh --tensors
 prints 'backbone.layers.7.mixer.A_log'
 expect 0 selftest fresh
 grep -q FAILED out && fail "selftest of a fresh model"
+
+# What an error offers exists: trailing bytes, and an index that names a shard too many.
+mkdir trailing
+cp "$model/config.json" "$model/tokenizer.json" trailing/
+{
+    cat "$model/model.safetensors"
+    printf 'more'
+} >trailing/model.safetensors
+expect 3 info trailing
+says '--lenient'
+expect 0 info trailing --lenient
+expect 0 run trailing -p 'It came' -n 1 --lenient
+sharded="$SOURCE_DIR/tests/golden/hf-tiny/mamba-bf16-sharded"
+mkdir stale
+cp "$sharded"/*.safetensors "$sharded/config.json" stale/
+sed 's/"weight_map": {/"weight_map": {"old.weight": "model-00007-of-00007.safetensors",/' \
+    "$sharded/model.safetensors.index.json" >stale/model.safetensors.index.json
+expect 3 info stale
+says '--ignore-index'
+expect 0 info stale --ignore-index
+expect 0 doctor stale --ignore-index --json
+prints '"digest"'
 exit 0
