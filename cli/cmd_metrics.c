@@ -37,6 +37,11 @@ static ssm_status run_metrics(cli_context *context, const void *arguments, ssm_e
                      ? cli_metrics_json(context, args->recording, recording, &metrics, err)
                      : cli_metrics_print(args->recording, recording, &metrics, err);
     }
+    if (status == SSM_STATUS_OK && metrics.diagonal_identity_max_violation > cli_identity_bound) {
+        status = cli_fail(err, SSM_STATUS_CHECK, args->recording,
+                          "the diagonal identity is violated by %.2g, at most %.0e is allowed",
+                          metrics.diagonal_identity_max_violation, cli_identity_bound);
+    }
     ssm_metrics_free(&metrics);
     ssm_recording_close(recording);
     return status;
@@ -73,9 +78,11 @@ static const char *const metrics_examples[] = {
 const cli_command cli_command_metrics = {
     .name = "metrics",
     .summary = "how the use of the state moves with the input, layer by layer",
-    .description = "Computes from a recording the migration gap ρ, churn, effective order and time "
-                   "constants of every layer. Static sets are chosen on the calibration windows; "
-                   "everything is measured on the evaluation windows. No model is needed.",
+    .description =
+        "Computes from a recording the migration gap ρ, churn, effective order and time "
+        "constants of every layer. Static sets are chosen on the calibration windows; "
+        "everything is measured on the evaluation windows. No model is needed. Exit status 5 when "
+        "the diagonal identity, which must hold in every channel, does not.",
     .examples = metrics_examples,
     .positionals = metrics_positionals,
     .n_positionals = sizeof metrics_positionals / sizeof *metrics_positionals,

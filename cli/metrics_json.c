@@ -1,4 +1,3 @@
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -88,6 +87,12 @@ static json_t *layer_object(cli_json *json, const ssm_layer_metrics *layer, int6
     return object;
 }
 
+/* A number from 0 on; a negative one stands for none. */
+static void put_count(cli_json *json, json_t *object, const char *key, int64_t value)
+{
+    cli_json_put(json, object, key, value < 0 ? json_null() : json_integer(value));
+}
+
 static void put_across(cli_json *json, json_t *object, const ssm_across_layers *across)
 {
     char key[24];
@@ -97,11 +102,7 @@ static void put_across(cli_json *json, json_t *object, const ssm_across_layers *
     cli_json_real(json, entry, "spearman_energy_churn", across->spearman_energy_churn);
     cli_json_real(json, entry, "spearman_set_churn", across->spearman_set_churn);
     cli_json_real(json, entry, "min_rho", across->min_rho);
-    if (isnan(across->min_rho)) {
-        cli_json_put(json, entry, "min_rho_layer", json_null());
-    } else {
-        cli_json_integer(json, entry, "min_rho_layer", across->min_rho_layer);
-    }
+    put_count(json, entry, "min_rho_layer", across->min_rho_layer);
     json_t *migrating = cli_json_array(json, entry, "migrating_layers");
     for (int64_t i = 0; i < across->n_migrating; i++) {
         cli_json_push(json, migrating, json_integer(across->migrating_layers[i]));
@@ -114,13 +115,8 @@ static void put_across(cli_json *json, json_t *object, const ssm_across_layers *
                                            : "punctuated");
     cli_json_real(json, geometry, "hull_share", across->hull_share);
     put_reals(json, geometry, "relative_depths", across->migrating_depths, across->n_migrating);
-    cli_json_integer(json, entry, "static_tail", across->static_tail);
-    if (across->layers_cross_above_within < 0) {
-        cli_json_put(json, entry, "layers_cross_above_within", json_null());
-    } else {
-        cli_json_integer(json, entry, "layers_cross_above_within",
-                         across->layers_cross_above_within);
-    }
+    put_count(json, entry, "static_tail", across->static_tail);
+    put_count(json, entry, "layers_cross_above_within", across->layers_cross_above_within);
     put_reals(json, entry, "instability_by_decile", across->instability_by_decile, SSM_DECILES);
 }
 

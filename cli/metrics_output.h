@@ -6,6 +6,10 @@
 
 #include "output.h"
 
+/* The diagonal identity is algebra: a larger violation means that ranking, sets or sums are wrong.
+ */
+static const double cli_identity_bound = 1e-6;
+
 ssm_status cli_metrics_print(const char *path, const ssm_recording *recording,
                              const ssm_metrics *metrics, ssm_error *err);
 ssm_status cli_metrics_json(const cli_context *context, const char *path,

@@ -152,7 +152,8 @@ static ssm_status print_across(const ssm_metrics *metrics, ssm_error *err)
                        : across->contiguous     ? "contiguous"
                                                 : "punctuated");
         cli_table_cell(&table, "%s", layers[0] == '\0' ? "-" : layers);
-        cli_table_cell(&table, "%lld", (long long)across->static_tail);
+        cli_table_cell(&table, across->static_tail < 0 ? "-" : "%lld",
+                       (long long)across->static_tail);
         cli_table_cell(&table, across->layers_cross_above_within < 0 ? "-" : "%lld of %lld",
                        (long long)across->layers_cross_above_within, (long long)metrics->n_layers);
     }
@@ -211,7 +212,9 @@ ssm_status cli_metrics_print(const char *path, const ssm_recording *recording,
     status = status == SSM_STATUS_OK ? print_across(metrics, err) : status;
     status = status == SSM_STATUS_OK ? print_correlations(metrics, err) : status;
     status = status == SSM_STATUS_OK ? print_instability(metrics, err) : status;
-    printf("\nDiagonal identity: largest relative violation %.2g (must be at most 1e-6)\n",
-           metrics->diagonal_identity_max_violation);
+    if (!isnan(metrics->diagonal_identity_max_violation)) {
+        printf("\nDiagonal identity: largest relative violation %.2g (must be at most %.0e)\n",
+               metrics->diagonal_identity_max_violation, cli_identity_bound);
+    }
     return status;
 }

@@ -275,13 +275,18 @@ void cli_json_free(cli_json *json)
 
 ssm_status cli_json_print(cli_json *json, ssm_error *err)
 {
-    char *text =
-        json->failed ? NULL : json_dumps(json->root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    /* Not json_dumps, which does not look whether writing a key worked and gives a text without it;
+     * into memory of the size that a first pass tells, writing cannot fail. */
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(17);
+    size_t bytes = json->failed ? 0 : json_dumpb(json->root, NULL, 0, flags);
+    char *text = bytes == 0 ? NULL : malloc(bytes);
+    bool whole = text != NULL && json_dumpb(json->root, text, bytes, flags) == bytes;
     cli_json_free(json);
-    if (text == NULL) {
+    if (!whole) {
+        free(text);
         return cli_no_memory(err);
     }
-    bool good = puts(text) >= 0;
+    bool good = fwrite(text, 1, bytes, stdout) == bytes && putchar('\n') != EOF;
     free(text);
     return good ? SSM_STATUS_OK
                 : cli_fail(err, SSM_STATUS_FAILED, NULL, "cannot write standard output");

@@ -14,7 +14,7 @@
 
 /* Cells in row-major order. After a failed allocation it stays failed, which printing reports. */
 typedef struct cli_table {
-    const char *const *headings; /* NULL-terminated; NULL: no heading line */
+    const char *const *headings; /* one a column; NULL: no heading line */
     const char *alignment;       /* 'l' or 'r' a column */
     char **cells;
     size_t n_cells, capacity;

@@ -13,8 +13,8 @@ typedef struct cli_plan_recording {
     int64_t window_gram_bytes; /* the Grams of a window, or of a domain's sum */
 } cli_plan_recording;
 
-/* The recording of windows of `window` tokens over `n_layers` layers (design of the recording:
- * docs/formats.md). Tensor data only; headers add a few kB a file. */
+/* The recording of windows of `window` tokens over `n_layers` layers (docs/recording.md). Tensor
+ * data only; headers add a few kB a file. */
 cli_plan_recording cli_plan_record(const ssm_config *config, int64_t n_layers, int64_t window);
 
 #endif
