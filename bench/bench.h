@@ -7,6 +7,8 @@
 
 #include <ssmscope/model.h>
 
+#include "operators.h"
+
 enum { BENCH_MAX_REPEATS = 101 };
 
 /* Limits of this machine on `threads` threads; one sample a repetition. NaN: not measured. */
@@ -25,6 +27,7 @@ typedef struct bench_run {
     int64_t repeats;
     int32_t *ids; /* [tokens] */
     ssm_session *session;
+    const operator_entry *op;               /* of the operator case under way */
     bench_limits limits[BENCH_MAX_REPEATS]; /* one a repetition */
 } bench_run;
 
@@ -49,6 +52,8 @@ typedef struct bench_case {
 
 /* The cases, ended by a NULL name. */
 extern const bench_case bench_cases[];
+/* One call of run->op at its bench shape, on one thread. */
+extern const bench_case bench_operator_case;
 
 /* Monotonic clock, seconds. */
 double bench_now(void);

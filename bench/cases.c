@@ -273,6 +273,49 @@ static ssm_status sample_dt_proj(bench_run *run, const bench_limits *limits, ben
     return sample_linear(run, &run->model->layers[0].dt_proj, out, err);
 }
 
+/* ---- an operator of the registry ----------------------------------------------------------------
+ */
+
+static int64_t operator_tokens(const bench_run *run)
+{
+    return run->op->bench_shape.tokens;
+}
+
+/* Mean over enough calls for the clock, best of three, as for sgemm. */
+static ssm_status sample_operator(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                  ssm_error *err)
+{
+    enum { ROUNDS = 3 };
+    const double least = 0.02; /* seconds */
+    (void)limits;
+    operator_run work;
+    if (!operator_create(run->op, run->op->bench_shape, 0, &work)) {
+        return ssm__fail_memory(err, "an operator's arrays", 0);
+    }
+    int64_t calls = 1;
+    out->seconds = INFINITY;
+    for (int round = 0; round < ROUNDS;) {
+        operator_rewind(&work); /* states and sums must not grow without end */
+        const double start = bench_now();
+        for (int64_t i = 0; i < calls; i++) {
+            run->op->fast(run->model->kernels, &work);
+        }
+        const double seconds = bench_now() - start;
+        if (seconds < least) {
+            calls *= 2;
+            continue;
+        }
+        out->seconds = fmin(out->seconds, seconds / (double)calls);
+        round++;
+    }
+    operator_free(&work);
+    return SSM_STATUS_OK;
+}
+
+const bench_case bench_operator_case = {
+    "operator/NAME", "one call of an operator", NULL,           NULL,
+    false,           operator_tokens,           sample_operator};
+
 const bench_case bench_cases[] = {
     {"prefill", "a forward pass over all tokens, logits of the last one", "gemm+scan", NULL, true,
      all_tokens, sample_prefill},

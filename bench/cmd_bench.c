@@ -20,12 +20,14 @@ typedef struct bench_arguments {
 
 typedef struct bench_result {
     const bench_case *about;
+    const operator_entry *op; /* of an operator case, else NULL */
+    char name[64];
     bench_sample samples[BENCH_MAX_REPEATS];
     int64_t count;
     size_t peak_rss;
 } bench_result;
 
-enum { MAX_CASES = 16 };
+enum { MAX_CASES = 64 };
 
 typedef struct bench_results {
     bench_result cases[MAX_CASES];
@@ -84,38 +86,66 @@ static ssm_status make_model(cli_context *context, const bench_arguments *args,
 /* ---- measuring
  * ------------------------------------------------------------------------------------ */
 
-static ssm_status choose_cases(const bench_arguments *args, bench_results *results, ssm_error *err)
+static const char operator_prefix[] = "operator/";
+
+static void add_case(bench_results *results, const bench_case *about, const operator_entry *op)
 {
-    if (!args->cases) {
-        for (const bench_case *c = bench_cases; c->name; c++) {
-            if (c->by_default) {
-                results->cases[results->n_cases++].about = c;
-            }
-        }
-        return SSM_STATUS_OK;
+    if (results->n_cases < MAX_CASES) {
+        bench_result *result = &results->cases[results->n_cases++];
+        result->about = about;
+        result->op = op;
+        snprintf(result->name, sizeof result->name, "%s%s", op ? operator_prefix : "",
+                 op ? op->name : about->name);
     }
-    const char *names[MAX_CASES + 1] = {NULL};
-    int n = 0;
+}
+
+/* Adds what the word names: a case, an operator, or all operators. False: nothing. */
+static bool add_named(bench_results *results, const char *word)
+{
+    const size_t prefix = sizeof operator_prefix - 1;
+    const int before = results->n_cases;
     for (const bench_case *c = bench_cases; c->name; c++) {
+        if (strcmp(c->name, word) == 0) {
+            add_case(results, c, NULL);
+        }
+    }
+    const operator_entry *entry;
+    for (int i = 0; (entry = operator_at(i)) != NULL; i++) {
+        if (strcmp(word, "operators") == 0 || (strncmp(word, operator_prefix, prefix) == 0 &&
+                                               strcmp(word + prefix, entry->name) == 0)) {
+            add_case(results, &bench_operator_case, entry);
+        }
+    }
+    return results->n_cases > before;
+}
+
+static ssm_status unknown_case(const char *word, ssm_error *err)
+{
+    const char *names[MAX_CASES + 1] = {"operators"};
+    int n = 1;
+    for (const bench_case *c = bench_cases; c->name && n < MAX_CASES; c++) {
         names[n++] = c->name;
     }
-    for (const char *word = args->cases; *word;) {
-        const size_t length = strcspn(word, ",");
-        const bench_case *found = NULL;
-        for (const bench_case *c = bench_cases; c->name; c++) {
-            if (strlen(c->name) == length && strncmp(c->name, word, length) == 0) {
-                found = c;
-            }
+    const char *near = cli_nearest(word, names);
+    return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no case '%s'%s%s%s", word,
+                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static ssm_status choose_cases(const bench_arguments *args, bench_results *results, ssm_error *err)
+{
+    for (const bench_case *c = bench_cases; !args->cases && c->name; c++) {
+        if (c->by_default) {
+            add_case(results, c, NULL);
         }
-        if (!found || results->n_cases == MAX_CASES) {
-            char given[64];
-            snprintf(given, sizeof given, "%.*s", (int)length, word);
-            const char *near = cli_nearest(given, names);
-            return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no case '%s'%s%s%s", given,
-                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    for (const char *at = args->cases; at && *at;) {
+        const size_t length = strcspn(at, ",");
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        if (!add_named(results, word)) {
+            return unknown_case(word, err);
         }
-        results->cases[results->n_cases++].about = found;
-        word += length + (word[length] == ',');
+        at += length + (at[length] == ',');
     }
     return SSM_STATUS_OK;
 }
@@ -134,6 +164,7 @@ static ssm_status measure(cli_context *context, bench_run *run, bench_results *r
             bench_result *result = &results->cases[i];
             bench_sample *sample = &result->samples[repeat];
             *sample = (bench_sample){NAN, NAN, NAN};
+            run->op = result->op;
             bench_reset_peak_rss();
             status = result->about->sample(run, limits, sample, err);
             result->count = repeat + 1;
@@ -153,10 +184,11 @@ static ssm_status measure(cli_context *context, bench_run *run, bench_results *r
  * -------------------------------------------------------------------------------------- */
 
 typedef struct bench_summary {
-    double median, min, max, fraction, ratio;
+    double median, min, max, fraction, ratio, tokens_per_s;
+    int64_t tokens;
 } bench_summary;
 
-static bench_summary summarise(const bench_result *result)
+static bench_summary summarise(bench_run *run, const bench_result *result)
 {
     double seconds[BENCH_MAX_REPEATS], fraction[BENCH_MAX_REPEATS], ratio[BENCH_MAX_REPEATS];
     for (int64_t i = 0; i < result->count; i++) {
@@ -165,7 +197,10 @@ static bench_summary summarise(const bench_result *result)
         fraction[i] = s->at_limit / s->seconds;
         ratio[i] = s->ratio;
     }
-    bench_summary summary = {.median = bench_median(seconds, result->count)};
+    run->op = result->op;
+    bench_summary summary = {.median = bench_median(seconds, result->count),
+                             .tokens = result->about->tokens(run)};
+    summary.tokens_per_s = (double)summary.tokens / summary.median;
     summary.min = seconds[0];
     summary.max = seconds[result->count - 1];
     summary.fraction = bench_median(fraction, result->count);
@@ -203,7 +238,7 @@ static void cpu_name(char out[128])
     }
 }
 
-static ssm_status print_json(const cli_context *context, const bench_run *run,
+static ssm_status print_json(const cli_context *context, bench_run *run,
                              const bench_results *results, ssm_error *err)
 {
     char cpu[128];
@@ -221,18 +256,30 @@ static ssm_status print_json(const cli_context *context, const bench_run *run,
     json_t *cases = cli_json_array(&json, json.root, "cases");
     for (int i = 0; i < results->n_cases; i++) {
         const bench_result *result = &results->cases[i];
-        const bench_summary s = summarise(result);
+        const bench_summary s = summarise(run, result);
         json_t *one = json_object();
         cli_json_push(&json, cases, one);
-        cli_json_text(&json, one, "name", result->about->name);
-        cli_json_text(&json, one, "shape", run->shape);
-        cli_json_text(&json, one, "dtype", run->dtype);
-        cli_json_integer(&json, one, "tokens", result->about->tokens(run));
+        cli_json_text(&json, one, "name", result->name);
+        if (result->op) { /* has a shape of its own, and its dtype in its name */
+            const operator_shape *shape = &result->op->bench_shape;
+            char text[80];
+            snprintf(text, sizeof text, "%lld x %lld x %lld", (long long)shape->tokens,
+                     (long long)shape->a, (long long)shape->b);
+            cli_json_text(&json, one, "shape", text);
+        } else {
+            cli_json_text(&json, one, "shape", run->shape);
+            cli_json_text(&json, one, "dtype", run->dtype);
+        }
+        cli_json_integer(&json, one, "tokens", s.tokens);
         json_t *seconds = cli_json_array(&json, one, "seconds");
         cli_json_push(&json, seconds, cli_json_number(s.median));
         cli_json_push(&json, seconds, cli_json_number(s.min));
         cli_json_push(&json, seconds, cli_json_number(s.max));
-        cli_json_real(&json, one, "tokens_per_s", (double)result->about->tokens(run) / s.median);
+        cli_json_real(&json, one, "tokens_per_s", s.tokens_per_s);
+        const double flops = result->op ? result->op->flops(&result->op->bench_shape) : 0.0;
+        if (flops > 0.0) {
+            cli_json_real(&json, one, "gflops", 1e-9 * flops / s.median);
+        }
         if (result->about->limit) {
             cli_json_text(&json, one, "limit", result->about->limit);
             cli_json_real(&json, one, "fraction_of_limit", s.fraction);
@@ -245,7 +292,7 @@ static ssm_status print_json(const cli_context *context, const bench_run *run,
     return cli_json_print(&json, err);
 }
 
-static ssm_status print_table(const bench_run *run, const bench_results *results, ssm_error *err)
+static ssm_status print_table(bench_run *run, const bench_results *results, ssm_error *err)
 {
     static const char *const headings[] = {"case",  "tokens",   "median s", "min s",
                                            "max s", "tokens/s", "of limit", "limit",
@@ -261,15 +308,15 @@ static ssm_status print_table(const bench_run *run, const bench_results *results
     cli_table table = cli_table_create(headings, "lrrrrrrlrr");
     for (int i = 0; i < results->n_cases; i++) {
         const bench_result *result = &results->cases[i];
-        const bench_summary s = summarise(result);
+        const bench_summary s = summarise(run, result);
         char rss[32];
         cli_format_bytes((double)result->peak_rss, rss);
-        cli_table_cell(&table, "%s", result->about->name);
-        cli_table_cell(&table, "%lld", (long long)result->about->tokens(run));
-        cli_table_number(&table, s.median, 4);
-        cli_table_number(&table, s.min, 4);
-        cli_table_number(&table, s.max, 4);
-        cli_table_number(&table, (double)result->about->tokens(run) / s.median, 4);
+        cli_table_cell(&table, "%s", result->name);
+        cli_table_cell(&table, "%lld", (long long)s.tokens);
+        cli_table_cell(&table, "%.3g", s.median);
+        cli_table_cell(&table, "%.3g", s.min);
+        cli_table_cell(&table, "%.3g", s.max);
+        cli_table_number(&table, s.tokens_per_s, 1);
         cli_table_number(&table, s.fraction, 3);
         cli_table_cell(&table, "%s", result->about->limit ? result->about->limit : "-");
         cli_table_number(&table, s.ratio, 4);
@@ -347,8 +394,10 @@ static const cli_option bench_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(bench_arguments, cases),
      .argument = "LIST",
-     .help = "Comma-separated: prefill, decode, record, scan, linear_in_proj, linear_out_proj, "
-             "linear_x_proj, linear_dt_proj. Default: all."},
+     .help =
+         "Comma-separated: prefill, decode, record, scan, linear_in_proj, linear_out_proj, "
+         "linear_x_proj, linear_dt_proj; operator/NAME is one kernel at one shape on one thread, "
+         "operators is all of these. [default: all but the operators]"},
     {.name = "dtype",
      .kind = CLI_CHOICE,
      .into = offsetof(bench_arguments, dtype),

@@ -20,16 +20,6 @@ const operator_entry *operator_at(int index)
     return index >= 0 && index < ENTRIES ? all[index] : NULL;
 }
 
-const operator_entry *operator_find(const char *name)
-{
-    for (int i = 0; i < ENTRIES; i++) {
-        if (strcmp(all[i]->name, name) == 0) {
-            return all[i];
-        }
-    }
-    return NULL;
-}
-
 /* The next `bytes` of the case between two guard zones; NULL while counting. Arrays end where the
  * guard begins, so they may be unaligned for vectors on purpose. */
 static void *place(operator_run *run, size_t bytes)

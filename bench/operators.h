@@ -1,7 +1,7 @@
 /* bench/operators.h: the registry of kernels. One entry an operator: how to make inputs, the fast
  * call, the float64 oracle, the tolerance with its reason, the work. tests/unit/test_operators.c
- * runs every entry over its test shapes in every instruction set; `ssmscope bench --cases NAME`
- * times the same entry at its bench shape. */
+ * runs every entry over its test shapes in every instruction set; `ssmscope bench --cases
+ * operator/NAME` times the same entry at its bench shape. */
 #ifndef SSM_BENCH_OPERATORS_H
 #define SSM_BENCH_OPERATORS_H
 
@@ -49,7 +49,6 @@ typedef struct operator_entry {
 
 /* Operator number index, NULL beyond the last. */
 const operator_entry *operator_at(int index);
-const operator_entry *operator_find(const char *name);
 
 /* In prepare: declares the next input of `count` floats and returns it (NULL while counting). */
 float *operator_input(operator_run *run, int index, int64_t count);
