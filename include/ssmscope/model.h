@@ -70,6 +70,12 @@ typedef enum ssm_tap_point {
 } ssm_tap_point;
 
 SSM_API const char *ssm_tap_name(ssm_tap_point point);
+/* The tap of a name of ssm_tap_name with a layer in place of {i}, or of one of the shorter names
+ * that TransformerLens knows: blocks.{i}.hook_in_proj, .hook_conv, .hook_x_proj, .hook_dt_proj,
+ * .hook_ssm_out, and blocks.{i}.mixer.out_proj.hook_out. *layer: −1 for the taps of the whole
+ * model; whether the model has such a layer is not looked at. Errors: USAGE (no such name). */
+SSM_API ssm_status ssm_tap_parse(const char *name, ssm_tap_point *point, int64_t *layer,
+                                 ssm_error *err);
 
 /* What a tap shows: element (t, k) is data[t·row_stride + (k/16)·group_stride + k%16].
  * Valid during the call only. */

@@ -403,9 +403,62 @@ static void test_taps_show_the_steps(void **state)
     ssm_model_free(model);
 }
 
+/* Every name is found again under its own and under the shorter spelling; nothing else is. */
+static void names_are_parsed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        ssm_tap_point point;
+        int64_t layer;
+    } good[] = {{"embed", SSM_TAP_EMBED, -1},
+                {"ln_final", SSM_TAP_LN_FINAL, -1},
+                {"blocks.0.hook_resid_pre", SSM_TAP_RESID_PRE, 0},
+                {"blocks.12.hook_mixer_in", SSM_TAP_MIXER_IN, 12},
+                {"blocks.3.mixer.in_proj.hook_out", SSM_TAP_IN_PROJ, 3},
+                {"blocks.3.hook_in_proj", SSM_TAP_IN_PROJ, 3},
+                {"blocks.3.mixer.conv1d.hook_out", SSM_TAP_CONV1D, 3},
+                {"blocks.3.hook_conv", SSM_TAP_CONV1D, 3},
+                {"blocks.3.mixer.x_proj.hook_out", SSM_TAP_X_PROJ, 3},
+                {"blocks.3.hook_x_proj", SSM_TAP_X_PROJ, 3},
+                {"blocks.3.mixer.dt_proj.hook_out", SSM_TAP_DT_PROJ, 3},
+                {"blocks.3.hook_dt_proj", SSM_TAP_DT_PROJ, 3},
+                {"blocks.3.mixer.hook_ssm_out", SSM_TAP_SSM_OUT, 3},
+                {"blocks.3.hook_ssm_out", SSM_TAP_SSM_OUT, 3},
+                {"blocks.3.hook_mixer_out", SSM_TAP_MIXER_OUT, 3},
+                {"blocks.3.mixer.out_proj.hook_out", SSM_TAP_MIXER_OUT, 3},
+                {"blocks.999999999.hook_resid_post", SSM_TAP_RESID_POST, 999999999}};
+    static const char *const bad[] = {"",
+                                      "embed ",
+                                      "blocks",
+                                      "blocks..hook_conv",
+                                      "blocks.-1.hook_conv",
+                                      "blocks.01.hook_conv",
+                                      "blocks.{i}.hook_resid_pre",
+                                      "blocks.0.embed",
+                                      "blocks.9999999999.hook_conv",
+                                      "blocks.0.hook_conv.x"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        ssm_tap_point point = SSM_TAP_COUNT;
+        int64_t layer = -2;
+        assert_int_equal(ssm_tap_parse(good[i].name, &point, &layer, NULL), SSM_STATUS_OK);
+        assert_int_equal(point, good[i].point);
+        assert_int_equal(layer, good[i].layer);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ssm_tap_point point;
+        int64_t layer;
+        ssm_error err;
+        ssm_error_clear(&err);
+        assert_int_equal(ssm_tap_parse(bad[i], &point, &layer, &err), SSM_STATUS_USAGE);
+        assert_non_null(strstr(err.message, "there is no tap"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_parsed),
         cmocka_unit_test(test_every_tap_in_every_chunking),
         cmocka_unit_test(test_points_and_positions),
         cmocka_unit_test(test_taps_without_logits),
