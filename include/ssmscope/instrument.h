@@ -28,7 +28,9 @@ typedef struct ssm_record_options {
 } ssm_record_options;
 
 /* Records the windows of corpus into `directory` (created). One forward pass per window.
- * Errors: USAGE (a domain has too few tokens: both numbers; a budget outside 1 … N−1; directory
+ * A whole-window pass (chunk 0) needs memory for one layer's sums and one window's residual stream.
+ * Errors: USAGE (a domain has too few tokens: both numbers; no text, window or layer; a layer or
+ * budget that the model does not have, a budget twice; no_gram with keep_window_gram; directory
  * exists without resume; resume of something else), FAILED (disk), MEMORY, INTERRUPTED (resumable).
  */
 SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,

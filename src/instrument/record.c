@@ -45,13 +45,21 @@ typedef struct tensor_list {
     char names[FIELDS][NAME_MAX_BYTES];
 } tensor_list;
 
-/* ---- the plan ----------------------------------------------------------------------------------
- */
+/* ---- the plan ------------------------------------------------------------------------------- */
 
 static ssm_status check_options(const recorder *r, ssm_error *err)
 {
     const ssm_record_options *o = r->options;
     int64_t wanted;
+    if (o->no_gram && o->keep_window_gram) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "the windows' Grams cannot be both kept and left out");
+    }
+    if (r->corpus->n_domains < 1 || (o->layers && o->n_layers < 1)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "nothing to record: the list of %s is empty",
+                         r->corpus->n_domains < 1 ? "texts" : "layers");
+    }
     if (o->window < 2 || o->calibration_windows < 0 || o->evaluation_windows < 0 ||
         __builtin_add_overflow(o->calibration_windows, o->evaluation_windows, &wanted) ||
         wanted == 0) {
@@ -248,8 +256,7 @@ static ssm_status put_model(recorder *r, ssm_error *err)
     return status;
 }
 
-/* ---- one window --------------------------------------------------------------------------------
- */
+/* ---- one window ------------------------------------------------------------------------------ */
 
 static ssm_status run_window(recorder *r, const int32_t *ids, ssm_error *err)
 {
@@ -385,8 +392,7 @@ static ssm_status record_window(recorder *r, int64_t window, const int32_t *ids,
     return ssm__recording_end_window(r->writer, list.tensors, list.count, err);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static ssm_status prepare(recorder *r, ssm_error *err)
 {
