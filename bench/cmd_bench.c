@@ -126,7 +126,7 @@ static ssm_status unknown_case(const char *word, ssm_error *err)
     for (const bench_case *c = bench_cases; c->name && n < MAX_CASES; c++) {
         names[n++] = c->name;
     }
-    const char *near = cli_nearest(word, names);
+    const char *near = ssm_nearest(word, names);
     return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no case '%s'%s%s%s", word,
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }

@@ -240,7 +240,7 @@ ssm_status cli_unknown_command(const char *name, ssm_error *err)
             names[n_names++] = cli_commands[i]->name;
         }
     }
-    const char *nearest = cli_nearest(name, names);
+    const char *nearest = ssm_nearest(name, names);
     if (nearest == NULL) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no command '%s'", name);
     }

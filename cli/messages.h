@@ -14,8 +14,4 @@ ssm_status cli_no_memory(ssm_error *err);
  * command may be NULL. */
 void cli_print_error(const ssm_error *err, ssm_status status, const char *command);
 
-/* The name nearest to `word` among `names` (NULL-terminated), or NULL when none is near enough to
- * be a slip of the hand: distance (insert, delete, replace, swap) ≤ 1 + length/4, or a prefix. */
-const char *cli_nearest(const char *word, const char *const *names);
-
 #endif

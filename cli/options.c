@@ -100,7 +100,7 @@ static ssm_status unknown_option(const cli_command *command, const char *word, s
     char plain[128];
     const char *start = word + strspn(word, "-");
     snprintf(plain, sizeof plain, "%.*s", (int)strcspn(start, "="), start);
-    const char *nearest = cli_nearest(plain, names);
+    const char *nearest = ssm_nearest(plain, names);
     if (nearest != NULL) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL, "%s has no option '%s'; did you mean '--%s'?",
                         command->name, word, nearest);

@@ -159,7 +159,7 @@ static ssm_status set_choice(const cli_option *option, const char *text, int64_t
         }
         names[i] = words[i];
     }
-    const char *nearest = cli_nearest(text, names);
+    const char *nearest = ssm_nearest(text, names);
     return cli_fail(err, SSM_STATUS_USAGE, NULL, "--%s: expected %s, found '%s'%s%s%s",
                     option->name, option->choices, text, nearest == NULL ? "" : "; did you mean '",
                     nearest == NULL ? "" : nearest, nearest == NULL ? "" : "'?");

@@ -62,6 +62,11 @@ typedef struct ssm_error {
 /* Clears the record (status OK, empty strings, offset -1). */
 SSM_API void ssm_error_clear(ssm_error *err);
 
+/* The name that a mistyped `word` was probably meant to be, or NULL: the nearest of the
+ * NULL-terminated `names` by edit distance (insert, delete, replace, swap) when that is at most a
+ * third of the word's bytes, else the first that begins with the word (of two bytes or more). */
+SSM_API const char *ssm_nearest(const char *word, const char *const *names);
+
 /* ---- instruction sets ------------------------------------------------------------------------ */
 
 /* Every variant computes the same bits (summation law); this choice is about speed only. */

@@ -109,8 +109,7 @@ static int smaller(int a, int b)
  * each (optimal string alignment). Both lengths ≤ NEAREST_MAX. */
 static int edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
-    int rows[3]
-            [NEAREST_MAX + 1]; /* rows[i % 3][j]: distance of the first i and the first j bytes */
+    int rows[3][NEAREST_MAX + 1]; /* [i % 3][j]: distance of the first i and the first j bytes */
     for (size_t j = 0; j <= b_bytes; j++) {
         rows[0][j] = (int)j;
     }
@@ -130,24 +129,28 @@ static int edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_
     return rows[a_bytes % 3][b_bytes];
 }
 
-const char *ssm__nearest(const char *word, const char *const *candidates)
+const char *ssm_nearest(const char *word, const char *const *names)
 {
-    size_t word_bytes = strlen(word);
+    const size_t word_bytes = strlen(word);
     if (word_bytes > NEAREST_MAX) {
         return NULL;
     }
     const char *nearest = NULL;
+    const char *begins = NULL;
     int nearest_distance = (int)(word_bytes / 3) + 1;
-    for (const char *const *candidate = candidates; *candidate != NULL; candidate++) {
-        size_t bytes = strlen(*candidate);
+    for (const char *const *name = names; *name != NULL; name++) {
+        const size_t bytes = strlen(*name);
         if (bytes > NEAREST_MAX) {
             continue;
         }
-        int distance = edit_distance(word, word_bytes, *candidate, bytes);
+        const int distance = edit_distance(word, word_bytes, *name, bytes);
         if (distance < nearest_distance) {
             nearest_distance = distance;
-            nearest = *candidate;
+            nearest = *name;
+        }
+        if (begins == NULL && word_bytes >= 2 && strncmp(*name, word, word_bytes) == 0) {
+            begins = *name;
         }
     }
-    return nearest;
+    return nearest != NULL ? nearest : begins;
 }

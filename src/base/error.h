@@ -36,7 +36,4 @@ ssm_status ssm__fail_errno(ssm_error *err, ssm_status status, const char *path, 
         }                                                                                          \
     } while (0)
 
-/* The candidate nearest to `word` by edit distance, or NULL when none is near (> a third of it). */
-const char *ssm__nearest(const char *word, const char *const *candidates);
-
 #endif

@@ -115,7 +115,7 @@ static const ssm_tensor *find_similar(const ssm_checkpoint *checkpoint, const ch
             names[count++] = ssm__strip_prefixes(checkpoint->entries[i].tensor->name);
         }
     }
-    const char *nearest = ssm__nearest(ssm__strip_prefixes(slot_name), names);
+    const char *nearest = ssm_nearest(ssm__strip_prefixes(slot_name), names);
     const ssm_tensor *found = NULL;
     for (int64_t i = 0; nearest != NULL && i < checkpoint->n_entries; i++) {
         const ssm_tensor *tensor = checkpoint->entries[i].tensor;

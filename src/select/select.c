@@ -30,7 +30,7 @@ static ssm_status find_rule(const char *name, const ssm__rule **out, ssm_error *
             return SSM_STATUS_OK;
         }
     }
-    const char *nearest = ssm__nearest(name, rule_names);
+    const char *nearest = ssm_nearest(name, rule_names);
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "there is no rule '%.64s'%s%s%s", name,
                      nearest == NULL ? "" : "; did you mean '", nearest == NULL ? "" : nearest,
                      nearest == NULL ? "" : "'?");

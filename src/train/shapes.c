@@ -55,7 +55,7 @@ ssm_status ssm_shape_config(const char *name, ssm_config *out, ssm_error *err)
             return SSM_STATUS_OK;
         }
     }
-    const char *nearest = ssm__nearest(name, names);
+    const char *nearest = ssm_nearest(name, names);
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "unknown shape \"%s\"%s%s%s", name,
                      nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
                      nearest == NULL ? "; expected tiny or mamba-130m … mamba-2.8b" : "?");

@@ -154,23 +154,25 @@ static void nearest_name(void **state)
 {
     (void)state;
     const char *const names[] = {"record", "verify", "select", "run", "--budget", NULL};
-    assert_string_equal(ssm__nearest("recrod", names), "record");
-    assert_string_equal(ssm__nearest("verfy", names), "verify");
-    assert_string_equal(ssm__nearest("selcet", names), "select");
-    assert_string_equal(ssm__nearest("run", names), "run");
-    assert_string_equal(ssm__nearest("runn", names), "run");
-    assert_string_equal(ssm__nearest("--buget", names), "--budget");
-    assert_null(ssm__nearest("zzzzzz", names));
-    assert_null(ssm__nearest("", names));
-    assert_null(ssm__nearest("rn", names)); /* one edit is more than a third of two bytes */
+    assert_string_equal(ssm_nearest("recrod", names), "record");
+    assert_string_equal(ssm_nearest("verfy", names), "verify");
+    assert_string_equal(ssm_nearest("selcet", names), "select");
+    assert_string_equal(ssm_nearest("run", names), "run");
+    assert_string_equal(ssm_nearest("runn", names), "run");
+    assert_string_equal(ssm_nearest("--buget", names), "--budget");
+    assert_null(ssm_nearest("zzzzzz", names));
+    assert_null(ssm_nearest("", names));
+    assert_null(ssm_nearest("rn", names)); /* one edit is more than a third of two bytes */
+    assert_string_equal(ssm_nearest("sel", names), "select"); /* begins so */
+    assert_null(ssm_nearest("s", names));
     const char *const none[] = {NULL};
-    assert_null(ssm__nearest("record", none));
+    assert_null(ssm_nearest("record", none));
     char longer[200];
     memset(longer, 'r', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
-    assert_null(ssm__nearest(longer, names));
+    assert_null(ssm_nearest(longer, names));
     const char *const long_names[] = {longer, "record", NULL};
-    assert_string_equal(ssm__nearest("recor", long_names), "record");
+    assert_string_equal(ssm_nearest("recor", long_names), "record");
 }
 
 int main(void)
