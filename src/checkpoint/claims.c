@@ -89,7 +89,8 @@ static ssm_status read_number(const reader *in, const char *const keys[ALIASES],
     if (value == NULL) {
         return SSM_STATUS_OK;
     }
-    if (!ssm__json_number(value, &out->value) || !isfinite(out->value) || out->value <= 0) {
+    if (!ssm__json_number(value, &out->value) || !isfinite((float)out->value) ||
+        (float)out->value <= 0) { /* it is added in float32 */
         return wrong_value(in, out->key, value, "a finite number above 0");
     }
     return SSM_STATUS_OK;

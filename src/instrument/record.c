@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "checkpoint/tensor.h"
 #include "instrument/accumulator.h"
 #include "recording/schema.h"
@@ -47,6 +48,30 @@ typedef struct tensor_list {
 
 /* ---- the plan ------------------------------------------------------------------------------- */
 
+/* recording.json is JSON, so what it names must be UTF-8. */
+static ssm_status check_name(const char *what, const char *name, ssm_error *err)
+{
+    const size_t bytes = strlen(name);
+    size_t at = 0;
+    for (size_t length = 1; at < bytes && length > 0; at += length) {
+        length = ssm__utf8_length(name + at, bytes - at);
+    }
+    return at == bytes ? SSM_STATUS_OK
+                       : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                                   "the %s '%.300s' is not UTF-8, and recording.json must name it: "
+                                   "rename it or give it by another path",
+                                   what, name);
+}
+
+static ssm_status check_names(const recorder *r, ssm_error *err)
+{
+    for (int64_t i = 0; i < r->corpus->n_files; i++) {
+        SSM__TRY(check_name("domain", r->corpus->files[i].domain, err));
+        SSM__TRY(check_name("path", r->corpus->files[i].path, err));
+    }
+    return r->options->command ? check_name("command", r->options->command, err) : SSM_STATUS_OK;
+}
+
 static ssm_status check_options(const recorder *r, ssm_error *err)
 {
     const ssm_record_options *o = r->options;
@@ -72,6 +97,7 @@ static ssm_status check_options(const recorder *r, ssm_error *err)
     if (o->budgets) {
         SSM__TRY(ssm__check_budgets(o->budgets, o->n_budgets, r->config->d_state, err));
     }
+    SSM__TRY(check_names(r, err));
     for (int64_t d = 0; d < r->corpus->n_domains; d++) {
         const ssm_domain *domain = &r->corpus->domains[d];
         if (domain->ids.count / o->window < wanted) {

@@ -305,7 +305,7 @@ static ssm_status deploy(verifier *v, int64_t layer, int64_t budget_index, int64
     memcpy(v->session->stream, v->layer_in, (size_t)(T * v->config->d_model) * sizeof(float));
     ssm__session_reset_layer(v->session, layer);
     v->capture_y = v->y_pruned;
-    ssm__session_layer(v->session, layer, T);
+    SSM__TRY(ssm__session_layer(v->session, layer, T, err));
     SSM__TRY(ssm_session_set_mask(v->session, NULL, -1, err));
 
     ssm_verify_deployment *d = &v->out->deployment[v->out->n_deployment++];
@@ -329,8 +329,9 @@ static ssm_status verify_layer(verifier *v, int64_t layer, int64_t window, ssm_e
     memset(v->reconstruction_error, 0, (size_t)v->model->n_groups16 * sizeof(double));
     v->capture_y = v->y;
     ssm__session_set_sink(v->session, &v->sink);
-    ssm__session_layer(v->session, layer, T);
+    const ssm_status status = ssm__session_layer(v->session, layer, T, err);
     ssm__session_set_sink(v->session, NULL);
+    SSM__TRY(status);
 
     ssm_verify_reconstruction *r = &v->out->reconstruction[v->out->n_reconstruction++];
     *r = (ssm_verify_reconstruction){.layer = layer, .window = window};

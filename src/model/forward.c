@@ -1,6 +1,10 @@
 /* model/forward.c: embedding, blocks, head; logits and negative log-likelihoods. */
 #include "model/session.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "base/pool.h"
 
@@ -45,6 +49,45 @@ static void head_task(void *context, int64_t task, int thread)
                                 ssm__smaller((task + 1) * HEAD_ROWS, w->rows));
 }
 
+/* ---- overflow ----------------------------------------------------------------------------------
+ */
+
+/* Finite weights can still overflow float32; from then on every number would be made up. The
+ * largest magnitude as bits tells: the exponent of infinities and NaNs is all ones. */
+static bool all_finite(const float *values, int64_t count)
+{
+    int32_t top = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int32_t bits;
+        memcpy(&bits, values + i, sizeof bits);
+        bits &= INT32_MAX;
+        top = bits > top ? bits : top;
+    }
+    return top < 0x7f800000;
+}
+
+/* `what` names the place of rows [tokens][width], for example "block 3". */
+static ssm_status check_rows(const float *rows, int64_t position, int64_t tokens, int64_t width,
+                             const char *what, ssm_error *err)
+{
+    if (all_finite(rows, tokens * width)) {
+        return SSM_STATUS_OK;
+    }
+    int64_t at = 0;
+    while (isfinite(rows[at])) {
+        at++;
+    }
+    return ssm__fail(err, SSM_STATUS_FAILED, SSM__NOWHERE,
+                     "%s gives %s at token %lld (coordinate %lld): expected a finite number; the "
+                     "weights are finite but overflow float32 here: the checkpoint is damaged or "
+                     "was badly converted",
+                     what,
+                     isnan(rows[at]) ? "nan"
+                     : rows[at] > 0  ? "inf"
+                                     : "-inf",
+                     (long long)(position + at / width), (long long)(at % width));
+}
+
 /* ---- blocks ------------------------------------------------------------------------------------
  */
 
@@ -58,7 +101,7 @@ void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
                      ssm__dense(session->stream, D));
 }
 
-void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count)
+ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count, ssm_error *err)
 {
     const ssm_model *model = session->model;
     const int64_t D = model->config->d_model;
@@ -76,7 +119,13 @@ void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count)
         model->kernels->add(session->mixed, stream, tokens * D);
         ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D,
                          ssm__dense(stream, D));
+        if (!all_finite(stream, tokens * D)) {
+            char what[48];
+            snprintf(what, sizeof what, "block %lld", (long long)layer);
+            return check_rows(stream, position, tokens, D, what, err);
+        }
     }
+    return SSM_STATUS_OK;
 }
 
 /* norm_f of rows [first, first + tokens) of the stream, tokens ≤ 64 → session->normed. */
@@ -117,7 +166,7 @@ static ssm_status run_layers(ssm_session *session, int64_t chunk, ssm_error *err
 {
     const ssm__mode_sink *sink = session->sink;
     for (int64_t layer = 0; layer < session->model->config->n_layers; layer++) {
-        ssm__session_layer(session, layer, chunk);
+        SSM__TRY(ssm__session_layer(session, layer, chunk, err));
         if (sink && sink->finished && sink->layers[layer]) {
             SSM__TRY(sink->finished(sink->context, layer, session->position + chunk, err));
         }
@@ -146,6 +195,8 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
         for (int64_t t = first; t < chunk; t += SSM__TILE) {
             const int64_t tokens = ssm__smaller(SSM__TILE, chunk - t);
             head(session, t, tokens);
+            SSM__TRY(check_rows(session->logits, session->position + t, tokens, config->vocab_size,
+                                "the head", err));
             fn(context, done + t, tokens, session->logits);
         }
         session->position += chunk;

@@ -95,6 +95,22 @@ static void layout(ssm__arena *arena, ssm_model *model, const ssm__weights *weig
     }
 }
 
+/* A_log is finite, but exp of it must be so too: A = -inf gives 0 · inf where a step is 0. */
+static ssm_status check_decay(const ssm_tensor *A_log, ssm_error *err)
+{
+    for (int64_t i = 0; i < ssm_tensor_count(A_log); i++) {
+        const double value = ssm_tensor_get(A_log, i);
+        if (value > 88.0) {
+            const int64_t offset = A_log->file_offset + i * (int64_t)ssm_dtype_size(A_log->dtype);
+            return ssm__fail(err, SSM_STATUS_FILE, ((ssm__place){A_log->file, A_log->name, offset}),
+                             "element %lld is %g: its exponential overflows float32 (expected at "
+                             "most 88); the checkpoint is damaged or was badly converted",
+                             (long long)i, value);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status build(ssm_model *model, ssm_error *err)
 {
     const ssm__weights *weights = ssm__checkpoint_weights(model->checkpoint);
@@ -102,6 +118,9 @@ static ssm_status build(ssm_model *model, ssm_error *err)
     model->n_groups16 = (model->config->d_inner + SSM__LANES - 1) / SSM__LANES;
     model->embedding = matrix_of(&weights->embedding);
     model->lm_head = matrix_of(&weights->lm_head);
+    for (int64_t i = 0; i < model->config->n_layers; i++) {
+        SSM__TRY(check_decay(&weights->layers[i].A_log, err));
+    }
 
     ssm__arena count = {0};
     layout(&count, model, weights);

@@ -59,8 +59,9 @@ int64_t ssm__ssm_state_count(const ssm_model *model);
 /* stream[0 … count−1] = embedding of ids (validated). */
 void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count);
 /* Block `layer` over the `count` ≤ max_chunk tokens in stream, from position on; advances the state
- * of this layer only. */
-void ssm__session_layer(ssm_session *session, int64_t layer, int64_t count);
+ * of this layer only. FAILED, with layer and position, where the stream is not finite afterwards.
+ */
+ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count, ssm_error *err);
 /* The state of one layer back to zero. */
 void ssm__session_reset_layer(ssm_session *session, int64_t layer);
 /* As ssm_session_nll, stopped by a sink that fails, over `count` tokens of which the first `scored`

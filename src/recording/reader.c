@@ -295,6 +295,14 @@ ssm_status ssm_recording_calibration_gram(ssm_recording *recording, const char *
     char *path = NULL;
     ssm_status status =
         open_shard(recording, head->calibrations[k].file, &recording->sums[k], &path, err);
+    const char *owner =
+        status == SSM_STATUS_OK ? ssm_safetensors_metadata(recording->sums[k], "domain") : NULL;
+    if (owner != NULL && strcmp(owner, domain) != 0) {
+        status = ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                           "the file is the sum of domain %.64s, expected domain %.64s: files were "
+                           "swapped",
+                           owner, domain);
+    }
     if (status == SSM_STATUS_OK) {
         status = find_tensor(recording->sums[k], path, name, SSM_DTYPE_F32, 2, dims, out, err);
     }

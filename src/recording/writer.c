@@ -17,9 +17,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -32,6 +35,7 @@
 struct ssm__recording_writer {
     ssm__head head;
     char *directory;
+    int lock;        /* the directory, locked against another writer; -1 without */
     int64_t *rank;   /* per window: how many calibration windows of its domain come before it */
     int64_t *summed; /* per calibration domain: windows in the sum on disk */
     bool *finished;  /* per calibration domain: calibration.DOMAIN is there */
@@ -96,10 +100,25 @@ static ssm_status compare_plan(const char *path, const char *text, ssm_error *er
     return status;
 }
 
-static ssm_status start_directory(const ssm__recording_writer *writer, const char *path,
+/* Makes the directory and locks it while this writer lives: two writers would remove each other's
+ * temporary files. A file system without locks is used without. */
+static ssm_status lock_directory(ssm__recording_writer *writer, ssm_error *err)
+{
+    SSM__TRY(ssm__make_directories(writer->directory, err));
+    writer->lock = open(writer->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (writer->lock >= 0 && flock(writer->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(writer->directory),
+                         "another process is recording into this directory: wait until it is done, "
+                         "or give another directory");
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status start_directory(ssm__recording_writer *writer, const char *path,
                                   const char *windows, const char *text, bool resume,
                                   ssm_error *err)
 {
+    SSM__TRY(lock_directory(writer, err));
     bool planned = ssm__is_file(path);
     if (planned && !resume) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(writer->directory),
@@ -134,9 +153,11 @@ static ssm_status check_window_name(const ssm__recording_writer *writer, int64_t
     return SSM_STATUS_OK;
 }
 
-/* A file of ours that is there must open and belong to this recording. */
+/* A file of ours that is there must open and belong to this recording, and be the part of it that
+ * `key` ("window" or "domain") says. */
 static ssm_status check_owned(const ssm__recording_writer *writer, const char *path,
-                              ssm_safetensors **file, ssm_error *err)
+                              const char *key, const char *value, ssm_safetensors **file,
+                              ssm_error *err)
 {
     SSM__TRY(ssm_safetensors_open(path, false, file, err));
     const char *owner = ssm_safetensors_metadata(*file, "recording");
@@ -145,6 +166,17 @@ static ssm_status check_owned(const ssm__recording_writer *writer, const char *p
         *file = NULL;
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
                          "the file is of another recording; remove it to have it made again");
+    }
+    const char *part = ssm_safetensors_metadata(*file, key);
+    if (part == NULL || strcmp(part, value) != 0) {
+        ssm_status status = ssm__fail(
+            err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+            "the file is of %s %.64s, expected %s %.64s: files were swapped; remove it to "
+            "have it made again",
+            key, part == NULL ? "?" : part, key, value);
+        ssm_safetensors_close(*file);
+        *file = NULL;
+        return status;
     }
     return SSM_STATUS_OK;
 }
@@ -157,7 +189,9 @@ static ssm_status look_at_window(ssm__recording_writer *writer, int64_t i, ssm_e
     ssm_status status = SSM_STATUS_OK;
     if (ssm__is_file(path)) {
         ssm_safetensors *file = NULL;
-        status = check_owned(writer, path, &file, err);
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        status = check_owned(writer, path, "window", number, &file, err);
         ssm_safetensors_close(file);
         writer->written[i] = status == SSM_STATUS_OK;
     }
@@ -176,10 +210,10 @@ static ssm_status look_at_sum(ssm__recording_writer *writer, int64_t k, ssm_erro
         status = join(writer, sum->partial, &partial, err);
     }
     if (status == SSM_STATUS_OK && ssm__is_file(path)) {
-        status = check_owned(writer, path, &file, err);
+        status = check_owned(writer, path, "domain", sum->domain, &file, err);
         writer->finished[k] = status == SSM_STATUS_OK;
     } else if (status == SSM_STATUS_OK && ssm__is_file(partial)) {
-        status = check_owned(writer, partial, &file, err);
+        status = check_owned(writer, partial, "domain", sum->domain, &file, err);
         if (status == SSM_STATUS_OK) {
             status = ssm__sum_count(file, partial, sum->windows, &writer->summed[k], err);
         }
@@ -248,6 +282,7 @@ ssm_status ssm__recording_create(const char *directory, const ssm__recording_pla
     ssm__recording_writer *writer = calloc(1, sizeof *writer);
     if (writer != NULL) {
         writer->current = -1;
+        writer->lock = -1;
         writer->directory = strdup(directory);
     }
     ssm_status status = writer == NULL || writer->directory == NULL
@@ -268,6 +303,9 @@ void ssm__recording_writer_free(ssm__recording_writer *writer)
         return;
     }
     ssm__window_abort(&writer->files);
+    if (writer->lock >= 0) {
+        close(writer->lock); /* ends the lock; so does the end of the process, however it comes */
+    }
     free(writer->rank);
     free(writer->summed);
     free(writer->finished);
@@ -377,6 +415,25 @@ ssm_status ssm__recording_begin_window(ssm__recording_writer *writer, int64_t wi
     return status;
 }
 
+/* What a model gave must fit float32: a recording with an infinity in it answers no question. */
+static ssm_status check_finite(const ssm_tensor *tensors, int64_t count, ssm_error *err)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const float *values = tensors[i].data;
+        const int64_t n = tensors[i].dtype == SSM_DTYPE_F32 ? ssm_tensor_count(&tensors[i]) : 0;
+        for (int64_t k = 0; k < n; k++) {
+            if (!isfinite(values[k])) {
+                return ssm__fail(err, SSM_STATUS_FAILED, SSM__TENSOR(NULL, tensors[i].name),
+                                 "element %lld is %g: the model's numbers overflow float32 when "
+                                 "they are squared; the checkpoint is damaged or was badly "
+                                 "converted",
+                                 (long long)k, (double)values[k]);
+            }
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status check_begun(const ssm__recording_writer *writer, ssm_error *err)
 {
     return writer->current >= 0 ? SSM_STATUS_OK
@@ -391,6 +448,9 @@ ssm_status ssm__recording_put_layer(ssm__recording_writer *writer, const ssm_ten
     SSM__TRY(check_begun(writer, err));
     ssm_status status = check_count(field_count(info, true), count, info->has_gram ? 1 : 0,
                                     gram == NULL ? 0 : 1, err);
+    if (status == SSM_STATUS_OK) {
+        status = check_finite(tensors, count, err);
+    }
     if (status == SSM_STATUS_OK) {
         status = ssm__window_put_layer(&writer->files, tensors, count, gram, err);
     }
