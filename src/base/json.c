@@ -313,6 +313,9 @@ ssm_status ssm__json_parse(const char *path, int64_t offset, const char *text, s
 {
     *out = NULL;
     source from = {.path = path, .offset = offset, .text = text, .bytes = bytes};
+    if (bytes == 0) {
+        return fail_at(&from, 0, err, "the file is empty");
+    }
     SSM__TRY(check_bytes(&from, err));
     survey found = survey_tokens(text, bytes, mode == SSM__JSON_PYTHON);
     if (found.too_deep != SIZE_MAX) {

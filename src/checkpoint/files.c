@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -33,8 +34,35 @@ static bool holds(const ssm_checkpoint *checkpoint, const char *name)
 /* ---- where -------------------------------------------------------------------------------------
  */
 
+/* Something of that name that is no file (a directory, a pipe, a link to nowhere) is not "missing":
+ * FILE with what it is; OK where nothing has the name. */
+static ssm_status refuse_other_kind(const char *path, ssm_error *err)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0) {
+        return SSM_STATUS_OK;
+    }
+    ssm__map map;
+    SSM__TRY(ssm__map_open(path, &map, err));
+    ssm__map_close(&map);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status refuse_in_directory(const ssm_checkpoint *checkpoint, const char *name,
+                                      ssm_error *err)
+{
+    char *path = ssm__path_join(checkpoint->directory, name);
+    if (path == NULL) {
+        return ssm__fail_memory(err, "a path", strlen(name));
+    }
+    ssm_status status = refuse_other_kind(path, err);
+    free(path);
+    return status;
+}
+
 static ssm_status no_config(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
+    SSM__TRY(refuse_other_kind(checkpoint->config_path, err));
     if (holds(checkpoint, "params.json")) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
                          "there is a params.json but no config.json: a checkpoint in Mistral's own "
@@ -53,6 +81,7 @@ ssm_status ssm__checkpoint_locate(ssm_checkpoint *checkpoint, ssm_error *err)
         const char *name = ssm__file_name(path);
         checkpoint->directory = name == path ? strdup(".") : strndup(path, (size_t)(name - path));
     } else {
+        SSM__TRY(refuse_other_kind(path, err));
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
                          "no such file or directory; expected a model directory or a .safetensors "
                          "file");
@@ -291,6 +320,8 @@ static ssm_status open_shards(ssm_checkpoint *checkpoint, bool lenient, ssm_erro
 
 static ssm_status no_weights(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
+    SSM__TRY(refuse_in_directory(checkpoint, single_name, err));
+    SSM__TRY(refuse_in_directory(checkpoint, index_name, err));
     static const char *const others[] = {"pytorch_model.bin",
                                          "pytorch_model.bin.index.json",
                                          "consolidated.safetensors",
@@ -349,6 +380,7 @@ ssm_status ssm__checkpoint_open_files(ssm_checkpoint *checkpoint,
         return open_index(checkpoint, index_name, options, err);
     }
     if (holds(checkpoint, single_name)) {
+        SSM__TRY(refuse_in_directory(checkpoint, index_name, err));
         SSM__TRY(open_named(checkpoint, single_name, options->lenient, err));
         return ssm__checkpoint_list(checkpoint, err);
     }

@@ -42,6 +42,44 @@ void ssm__layer_layout(ssm__layer_work *work, ssm__arena *arena)
     }
 }
 
+/* ---- what a damaged or hand-made recording may claim ------------------------------------------
+ */
+
+static ssm_status wrong_sign(const ssm_tensor *tensor, int64_t at, const char *expected,
+                             ssm_error *err)
+{
+    ssm__place place = {tensor->file, tensor->name,
+                        tensor->file_offset + at * (int64_t)sizeof(float)};
+    return ssm__fail(err, SSM_STATUS_FILE, place, "element %lld is %g: expected %s", (long long)at,
+                     ssm_tensor_get(tensor, at), expected);
+}
+
+static ssm_status check_negative(const ssm_tensor *A, ssm_error *err)
+{
+    for (int64_t i = 0; i < ssm_tensor_count(A); i++) {
+        if (ssm_tensor_get(A, i) > 0.0) {
+            return wrong_sign(A, i, "0 or less, because A is -exp(A_log)", err);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* The diagonal holds energies. */
+static ssm_status check_diagonal(const ssm_tensor *gram, int64_t n, ssm_error *err)
+{
+    const int64_t entries = ssm__gram_entries(n);
+    for (int64_t h = 0; h < gram->dims[0]; h++) {
+        int64_t at = h * entries;
+        for (int64_t i = 0; i <= n; i++) {
+            if (ssm_tensor_get(gram, at) < 0.0) {
+                return wrong_sign(gram, at, "0 or more on the diagonal of a Gram matrix", err);
+            }
+            at += n + 1 - i;
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static void clear_sums(ssm__layer_work *work)
 {
     size_t modes = (size_t)(work->channels * work->n);
@@ -217,6 +255,7 @@ static ssm_status add_gaps(ssm__layer_work *work, int64_t window, int64_t layer,
     if (ssm_recording_get_info(work->recording)->has_gram) {
         SSM__TRY(ssm_recording_tensor(work->recording, window, layer, "gram", &gram, err));
         SSM__TRY(ssm__check_finite(gram, false, err));
+        SSM__TRY(check_diagonal(gram, n, err));
     }
     size_t bytes = (size_t)ssm__gram_entries(n) * sizeof *work->gram;
     for (int64_t h = 0; h < work->channels; h++) {
@@ -304,6 +343,7 @@ ssm_status ssm__layer_measure(ssm__layer_work *work, int64_t layer, double *tau,
     clear_sums(work);
     SSM__TRY(ssm_recording_A(work->recording, layer, &A, err));
     SSM__TRY(ssm__check_finite(A, false, err));
+    SSM__TRY(check_negative(A, err));
     SSM__TRY(make_static_sets(work, layer, err));
     SSM__TRY(mean_delta(work, layer, err));
     for (int64_t v = 0; v < work->windows; v++) {

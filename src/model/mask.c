@@ -164,6 +164,31 @@ static ssm_status check_keep(const ssm_tensor *keep, const ssm_tensor *first, co
     return SSM_STATUS_OK;
 }
 
+/* A budget that is stated is a claim that the tensors must bear out, channel by channel. */
+static ssm_status check_budget(const ssm_safetensors *file, const char *path, const ssm_mask *mask,
+                               ssm_error *err)
+{
+    for (int64_t i = 0; mask->budget > 0 && i < mask->n_layers * mask->n_channels; i++) {
+        const uint8_t *keep = mask->keep + i * mask->d_state;
+        int64_t kept = 0;
+        for (int64_t n = 0; n < mask->d_state; n++) {
+            kept += keep[n];
+        }
+        if (kept != mask->budget) {
+            char name[NAME_BYTES];
+            snprintf(name, sizeof name, "layers.%lld.keep", (long long)(i / mask->n_channels));
+            const ssm_tensor *tensor = ssm_safetensors_find(file, name);
+            const int64_t channel = i % mask->n_channels;
+            ssm__place place = {path, name, tensor->file_offset + channel * mask->d_state};
+            return ssm__fail(err, SSM_STATUS_FILE, place,
+                             "channel %lld keeps %lld modes, the metadata say budget = %lld: "
+                             "correct the budget, or leave it out where channels differ",
+                             (long long)channel, (long long)kept, (long long)mask->budget);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status read_layers(const ssm_safetensors *file, const char *path, ssm_mask *out,
                               ssm_error *err)
 {
@@ -183,7 +208,8 @@ static ssm_status read_layers(const ssm_safetensors *file, const char *path, ssm
         SSM__TRY(check_keep(keep, first, path, err));
         memcpy(out->keep + (size_t)i * keep->bytes, keep->data, keep->bytes);
     }
-    return read_metadata(file, path, out, err);
+    SSM__TRY(read_metadata(file, path, out, err));
+    return check_budget(file, path, out, err);
 }
 
 ssm_status ssm_mask_read(const char *path, ssm_mask *out, ssm_error *err)

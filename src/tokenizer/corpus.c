@@ -58,6 +58,11 @@ static ssm_status parse_argument(const char *argument, ssm_text_file *file, ssm_
                          "the domain of \"%.200s\" has a control character; name it domain=path",
                          argument);
     }
+    const size_t length = strlen(file->domain);
+    if (ssm__utf8_valid((const unsigned char *)file->domain, length) != length) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "the domain of \"%.200s\" is not UTF-8; name it domain=path", argument);
+    }
     return SSM_STATUS_OK;
 }
 

@@ -46,7 +46,12 @@ static ssm_mask example(void)
     ssm_rng rng = ssm_rng_create(1, "mask");
     for (int i = 0; i < LAYERS * MASK; i++) {
         assert_int_equal(mask.keep[i], 1); /* all kept at first */
-        mask.keep[i] = (uint8_t)ssm_rng_below(&rng, 2);
+    }
+    for (int h = 0; h < LAYERS * CHANNELS; h++) { /* three of five, another run in each channel */
+        const uint64_t first = ssm_rng_below(&rng, STATE);
+        for (uint64_t n = 0; n < STATE; n++) {
+            mask.keep[(uint64_t)(h * STATE) + (first + n) % STATE] = n < 3;
+        }
     }
     snprintf(mask.rule, sizeof mask.rule, "static");
     snprintf(mask.model_digest, sizeof mask.model_digest, "xxh3-128:m");
@@ -146,6 +151,11 @@ static const mask_case cases[] = {
     {"a scope that is none", {GOOD(0)}, "scope", "head", "'channel' or 'layer'"},
     {"a budget above d_state", {GOOD(0)}, "budget", "5", "at most 4"},
     {"a budget that is no number", {GOOD(0)}, "budget", "4 ", "found '4 '"},
+    {"a budget that is not what is kept",
+     {GOOD(0)},
+     "budget",
+     "3",
+     "channel 0 keeps 4 modes, the metadata say budget = 3"},
     {"an empty budget", {GOOD(0)}, "budget", "", "found ''"},
     {"a negative seed", {GOOD(0)}, "seed", "-1", "found '-1'"},
     {"a seed of 65 bits", {GOOD(0)}, "seed", "18446744073709551616", "expected a number"},
