@@ -94,6 +94,17 @@ static ssm_status encode_file(const cli_context *context, const ssm_tokenizer *t
     return status;
 }
 
+/* An id outside the vocabulary is a fault of the file that holds it. */
+static ssm_status of_file(const char *path, ssm_status status, ssm_error *err)
+{
+    if (status != SSM_STATUS_USAGE) {
+        return status;
+    }
+    snprintf(err->file, sizeof err->file, "%s", cli_input_name(path));
+    err->status = SSM_STATUS_FILE;
+    return SSM_STATUS_FILE;
+}
+
 static ssm_status decode_file(const cli_context *context, const ssm_tokenizer *tokenizer,
                               const tokenize_arguments *args, ssm_error *err)
 {
@@ -101,9 +112,11 @@ static ssm_status decode_file(const cli_context *context, const ssm_tokenizer *t
     ssm_ids ids = {0};
     ssm_text text = {0};
     ssm_status status = cli_read_ids(path, &ids, err);
-    status = status == SSM_STATUS_OK ? ssm_tokenizer_decode(tokenizer, ids.data, ids.count,
-                                                            args->skip_special, &text, err)
-                                     : status;
+    if (status == SSM_STATUS_OK) {
+        status =
+            ssm_tokenizer_decode(tokenizer, ids.data, ids.count, args->skip_special, &text, err);
+        status = of_file(path, status, err);
+    }
     if (status == SSM_STATUS_OK) {
         if (context->globals.json) {
             status = print_json(context, tokenizer, &ids, &text, err);
@@ -132,6 +145,7 @@ static ssm_status at_line(const char *path, int64_t line, ssm_status status, ssm
         char message[SSM_ERROR_MESSAGE_MAX];
         snprintf(message, sizeof message, "%s", err->message);
         ssm_error_clear(err);
+        status = status == SSM_STATUS_USAGE ? SSM_STATUS_FILE : status;
         cli_fail(err, status, cli_input_name(path), "line %lld: %.900s", (long long)line, message);
     }
     return status;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "messages.h"
 
@@ -23,10 +24,21 @@ ssm_status cli_open_input(const char *path, FILE **out, ssm_error *err)
         return cli_fail(err, SSM_STATUS_FILE, path, "cannot be opened: %s", strerror(errno));
     }
     struct stat info;
-    if (fstat(fileno(*out), &info) == 0 && S_ISDIR(info.st_mode)) {
+    if (fstat(fileno(*out), &info) != 0) {
+        return SSM_STATUS_OK;
+    }
+    if (S_ISDIR(info.st_mode)) {
         cli_close_input(*out);
         *out = NULL;
         return cli_fail(err, SSM_STATUS_FILE, path, "is a directory; a file is expected");
+    }
+    /* A device may have no end (/dev/zero); a terminal has one, and /dev/null is empty. */
+    struct stat null;
+    bool empty = stat("/dev/null", &null) == 0 && info.st_rdev == null.st_rdev;
+    if ((S_ISCHR(info.st_mode) && !empty && isatty(fileno(*out)) == 0) || S_ISBLK(info.st_mode)) {
+        cli_close_input(*out);
+        *out = NULL;
+        return cli_fail(err, SSM_STATUS_FILE, path, "is a device; a file or a pipe is expected");
     }
     return SSM_STATUS_OK;
 }
@@ -66,7 +78,8 @@ ssm_status cli_read_input(const char *path, ssm_text *text, ssm_error *err)
     }
     for (;;) {
         if (!reserve(text, 65536)) {
-            status = cli_no_memory(err);
+            status = cli_fail(err, SSM_STATUS_MEMORY, cli_input_name(path),
+                              "out of memory after %zu bytes; give less text at once", text->bytes);
             break;
         }
         size_t got = fread(text->data + text->bytes, 1, 65536, file);

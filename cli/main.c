@@ -1,13 +1,17 @@
 /* ssmscope: the program. The only place that ends the process. */
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "context.h"
 #include "manual.h"
 #include "messages.h"
+#include "outputs.h"
 
 /* Runs a parsed command, with what its help and --version ask for done first. */
 static ssm_status run_invocation(const cli_invocation *invocation, ssm_error *err)
@@ -29,9 +33,9 @@ static ssm_status run_invocation(const cli_invocation *invocation, ssm_error *er
     }
     cli_context context = {.command = command, .globals = invocation->globals};
     context.canonical = cli_canonical(invocation);
-    ssm_status status = context.canonical == NULL
-                            ? cli_no_memory(err)
-                            : command->run(&context, invocation->arguments, err);
+    ssm_status status = context.canonical == NULL ? cli_no_memory(err) : SSM_STATUS_OK;
+    status = status == SSM_STATUS_OK ? cli_check_outputs(invocation, err) : status;
+    status = status == SSM_STATUS_OK ? command->run(&context, invocation->arguments, err) : status;
     cli_progress_clear(&context);
     ssm_pool_free(context.pool);
     free(context.canonical);
@@ -81,8 +85,22 @@ static bool has_option(const cli_command *command, const char *name)
     return false;
 }
 
+/* A stream that is closed (>&-) leaves its number to the next file that is opened: words would go
+ * into an output file. It becomes one that fails when it is used. */
+static void occupy_streams(void)
+{
+    const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY}; /* the wrong way round, but for messages */
+    for (int i = 0; i < 3; i++) {
+        if (fcntl(i, F_GETFD) < 0 && errno == EBADF && open("/dev/null", modes[i]) < 0) {
+            return;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    occupy_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error like a full disk */
     /* For the width of a bar chart's characters only: numbers stay in the C locale. */
     setlocale(LC_CTYPE, "");
     ssm_error err;

@@ -28,9 +28,21 @@ static ssm_status check_digest(const char *path, const char *what, const char *d
 ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *out, ssm_error *err)
 {
     ssm_status status = ssm_mask_read(path, out, err);
-    return status == SSM_STATUS_OK
-               ? check_digest(path, "the mask is for", out->model_digest, source, err)
-               : status;
+    if (status == SSM_STATUS_OK) {
+        status = check_digest(path, "the mask is for", out->model_digest, source, err);
+    }
+    const ssm_config *c = source->config;
+    if (status == SSM_STATUS_OK && (out->n_layers != c->n_layers || out->n_channels != c->d_inner ||
+                                    out->d_state != c->d_state)) {
+        status = cli_fail(
+            err, SSM_STATUS_FILE, path,
+            "the mask is for %lld layers of %lld channels with %lld modes, but %s has "
+            "%lld of %lld with %lld; make a mask from a recording of this model",
+            (long long)out->n_layers, (long long)out->n_channels, (long long)out->d_state,
+            source->argument, (long long)c->n_layers, (long long)c->d_inner, (long long)c->d_state);
+        ssm_mask_free(out);
+    }
+    return status;
 }
 
 ssm_status cli_mask_select(const char *recording, const cli_source *source,

@@ -32,11 +32,24 @@ static bool is_json(const char *path)
     return length >= 5 && strcmp(path + length - 5, ".json") == 0;
 }
 
+/* What comes from files and arguments may hold control characters, which terminals obey. */
+static void print_plain(const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7F) {
+            fprintf(stderr, "\\x%02x", (unsigned)(unsigned char)*c);
+        } else {
+            fputc(*c, stderr);
+        }
+    }
+}
+
 void cli_print_error(const ssm_error *err, ssm_status status, const char *command)
 {
     fprintf(stderr, "ssmscope: ");
     if (err->file[0] != '\0') {
-        fprintf(stderr, "%s: ", err->file);
+        print_plain(err->file);
+        fputs(": ", stderr);
     }
     if (err->tensor[0] != '\0') {
         fprintf(stderr, "%s %s%s", is_json(err->file) ? "field" : "tensor", err->tensor,
@@ -45,7 +58,8 @@ void cli_print_error(const ssm_error *err, ssm_status status, const char *comman
     if (err->offset >= 0) {
         fprintf(stderr, "byte %lld: ", (long long)err->offset);
     }
-    fprintf(stderr, "%s\n", err->message[0] != '\0' ? err->message : ssm_status_text(status));
+    print_plain(err->message[0] != '\0' ? err->message : ssm_status_text(status));
+    fputc('\n', stderr);
     if (status == SSM_STATUS_USAGE) {
         fprintf(stderr, "See: ssmscope %s%s--help\n", command == NULL ? "" : command,
                 command == NULL ? "" : " ");

@@ -81,6 +81,10 @@ const ssm_progress *cli_progress_start(cli_context *context)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction before;
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* nohup */
+        sigaction(SIGHUP, &action, NULL);
+    }
     cli_progress *p = &context->progress;
     *p = (cli_progress){.live = !context->globals.quiet && isatty(STDERR_FILENO) == 1};
     p->progress = (ssm_progress){.context = p, .report = report};

@@ -123,6 +123,13 @@ static const wrong_line wrong_lines[] = {
      "eval has no option '--windwo=8'; did you mean '--window'?"},
     {"init --shape mamba-130 -o nowhere", 2,
      "unknown shape \"mamba-130\"; did you mean mamba-130m?"},
+    /* outputs that are inputs, or each other */
+    {"run tiny -p x --logits /tmp/one --hidden /tmp/one", 2,
+     "--logits and --hidden name the same file /tmp/one: give each its own"},
+    {"tokenize tiny --text /dev/zero", 3, "/dev/zero: is a device; a file or a pipe is expected"},
+    {"info /dev/zero", 3, "/dev/zero: is a device; …"},
+    {"record tiny CONTRIBUTING.md -o /tmp/nowhere --window 64 --budgets 16 -q", 2,
+     "budget 16 does not lie in 1 … 15: a layer has 16 modes a channel"},
     /* files */
     {"info models/nowhere.safetensors", 3,
      "models/nowhere.safetensors: there is no such model file or directory, and the Hugging Face "
