@@ -204,7 +204,9 @@ static ssm_status run_mask_write(void *context, ssm_error *err)
     (void)context;
     ssm_mask mask;
     SSM__TRY(ssm_mask_create(2, 3, 4, &mask, err));
-    mask.keep[5] = 0;
+    for (int i = 1; i < 2 * 3 * 4; i += 4) { /* three of four in every channel */
+        mask.keep[i] = 0;
+    }
     snprintf(mask.rule, sizeof mask.rule, "static");
     snprintf(mask.scope, sizeof mask.scope, "channel");
     mask.budget = 3;

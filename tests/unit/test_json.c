@@ -107,7 +107,7 @@ static void refuses_what_is_no_json(void **state)
 {
     (void)state;
     static const bad cases[] = {
-        {"", 0, "near end of file"},
+        {"", 0, "the file is empty"},
         {"   ", 3, "near end of file"},
         {"{", 1, "string or '}' expected"},
         {"{\"a\":1}}", 8, "end of file expected near '}'"},
