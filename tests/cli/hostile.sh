@@ -86,9 +86,9 @@ says 'the file is of domain code, expected domain prose'
 cp -r rec empty
 : >empty/recording.json
 expect 3 metrics empty
-says 'the file is empty'
+says 'empty/recording.json: is empty'
 expect 2 record tiny "prose=$prose" -o none --budgets 16
-says 'budget 16 does not lie in 1 … 15'
+says "budget 16 is outside 1 … 15"
 cp "$prose" "$(printf 'p\377.txt')"
 expect 2 record tiny "$(printf 'p\377.txt')" -o none
 says 'is not UTF-8'

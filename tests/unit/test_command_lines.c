@@ -129,7 +129,7 @@ static const wrong_line wrong_lines[] = {
     {"tokenize tiny --text /dev/zero", 3, "/dev/zero: is a device; a file or a pipe is expected"},
     {"info /dev/zero", 3, "/dev/zero: is a device; …"},
     {"record tiny CONTRIBUTING.md -o /tmp/nowhere --window 64 --budgets 16 -q", 2,
-     "budget 16 does not lie in 1 … 15: a layer has 16 modes a channel"},
+     "budget 16 is outside 1 … 15 (d_state is 16)"},
     /* files */
     {"info models/nowhere.safetensors", 3,
      "models/nowhere.safetensors: there is no such model file or directory, and the Hugging Face "
