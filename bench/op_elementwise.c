@@ -75,12 +75,13 @@ static void prepare_conv(operator_run *run)
     operator_fill_normal(run, CONV_BIAS, operator_input(run, CONV_BIAS, 16), 16, 0.0, 0.5);
     operator_output(run, 0, "out", T);
     operator_fill_normal(run, 3, operator_output(run, 1, "history", K - 16), K - 16, 0.0, 1.0);
+    operator_output(run, 2, "sums", T);
 }
 
 static void fast_conv(const ssm__kernels *k, operator_run *run)
 {
     k->conv_silu(run->in[CONV_X], run->in[CONV_W], run->in[CONV_BIAS], run->out[1], run->out[0],
-                 run->shape.tokens, run->shape.a);
+                 run->out[2], run->shape.tokens, run->shape.a);
 }
 
 /* Input number i of the stream that begins with the history. */
@@ -106,6 +107,8 @@ static void oracle_conv(operator_run *run)
             }
             run->want[0][t * 16 + lane] = ssm__ref_silu(sum);
             run->scale[0][t * 16 + lane] = size;
+            run->want[2][t * 16 + lane] = sum;
+            run->scale[2][t * 16 + lane] = size;
         }
         for (int64_t j = 0; j < K - 1; j++) {
             run->want[1][j * 16 + lane] = conv_input(run, run->shape.tokens + j, lane);

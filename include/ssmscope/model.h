@@ -54,9 +54,11 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
     X(RESID_PRE, "blocks.{i}.hook_resid_pre")       /* [T, d_model] stream into the block */       \
     X(MIXER_IN, "blocks.{i}.hook_mixer_in")         /* [T, d_model] normed */                      \
     X(IN_PROJ, "blocks.{i}.mixer.in_proj.hook_out") /* [T, 2 d_inner] xs, z */                     \
-    X(CONV1D, "blocks.{i}.mixer.conv1d.hook_out")   /* [T, d_inner] u, after SiLU */               \
+    X(CONV1D, "blocks.{i}.mixer.conv1d.hook_out")   /* [T, d_inner] with bias, before SiLU */      \
+    X(U, "blocks.{i}.mixer.hook_u")                 /* [T, d_inner] u = SiLU of it */              \
     X(X_PROJ, "blocks.{i}.mixer.x_proj.hook_out")   /* [T, dt_rank + 2 d_state] dt, B, C */        \
-    X(DT_PROJ, "blocks.{i}.mixer.dt_proj.hook_out") /* [T, d_inner] delta, after softplus */       \
+    X(DT_PROJ, "blocks.{i}.mixer.dt_proj.hook_out") /* [T, d_inner] with bias, before softplus */  \
+    X(DELTA, "blocks.{i}.mixer.hook_delta")         /* [T, d_inner] delta = softplus of it */      \
     X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")     /* [T, d_inner] y, gated, into out_proj */     \
     X(MIXER_OUT, "blocks.{i}.hook_mixer_out")       /* [T, d_model] = out_proj.hook_out */         \
     X(RESID_POST, "blocks.{i}.hook_resid_post")     /* [T, d_model] stream after the block */      \

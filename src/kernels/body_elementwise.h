@@ -88,7 +88,7 @@ static void kernel_rmsnorm(const float *x, const float *weight, float *out, int6
 }
 
 static void kernel_conv_silu(const float *x, const float *weight, const float *bias, float *history,
-                             float *out, int64_t tokens, int64_t d_conv)
+                             float *out, float *sums, int64_t tokens, int64_t d_conv)
 {
     const int64_t past = d_conv - 1;
     for (int64_t t = 0; t < tokens; t++) {
@@ -97,6 +97,9 @@ static void kernel_conv_silu(const float *x, const float *weight, const float *b
             const int64_t source = t - past + j;
             const float *in = source < 0 ? history + (source + past) * 16 : x + source * 16;
             sum = v16_fma(v16_load(weight + j * 16), v16_load(in), sum);
+        }
+        if (sums) {
+            v16_store(sums + t * 16, sum);
         }
         v16_store(out + t * 16, v16_silu(sum));
     }

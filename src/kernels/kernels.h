@@ -87,9 +87,9 @@ typedef struct ssm__kernels {
     /* Causal depthwise convolution and SiLU for one group of 16 channels:
      * out[t] = SiLU(bias + Σ_j w[j] x[t−(K−1)+j]), j rising, FMA. x, out [tokens][16]; weight
      * [K][16]; bias [16]; history [K−1][16] the inputs before the first token, updated. out must
-     * not be x. */
+     * not be x. sums [tokens][16] gets what SiLU is taken of; may be NULL. */
     void (*conv_silu)(const float *x, const float *weight, const float *bias, float *history,
-                      float *out, int64_t tokens, int64_t d_conv);
+                      float *out, float *sums, int64_t tokens, int64_t d_conv);
 
     /* Elementwise on count floats (any count; out may equal x). */
     void (*softplus_bias)(const float *x, const float *bias, float *out, int64_t tokens);

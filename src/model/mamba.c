@@ -62,12 +62,13 @@ static void project_and_convolve(void *context, int64_t task, int thread)
                          row_end);
 
     const int64_t history = (c->d_conv - 1) * SSM__LANES;
+    float *layer_history = s->conv_history + run->index * ssm__conv_history_count(s->model);
+    const bool raw = ssm__session_wants(s, SSM_TAP_CONV1D);
     for (int64_t g = first; g < end; g++) {
         run->kernels->conv_silu(group_of(s->x_tile, g), l->conv_weight + g * c->d_conv * SSM__LANES,
-                                l->conv_bias + g * SSM__LANES,
-                                s->conv_history + run->index * ssm__conv_history_count(s->model) +
-                                    g * history,
-                                group_of(s->u_tile, g), run->tokens, c->d_conv);
+                                l->conv_bias + g * SSM__LANES, layer_history + g * history,
+                                group_of(s->u_tile, g), raw ? group_of(s->raw_tile, g) : NULL,
+                                run->tokens, c->d_conv);
     }
 }
 
@@ -130,6 +131,17 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
     }
 }
 
+/* What softplus will be taken of, for the tap. */
+static void keep_raw_dt(const mixer_run *run, int64_t g)
+{
+    const float *dt = group_of(run->session->x_tile, g);
+    const float *bias = run->layer->dt_bias + g * SSM__LANES;
+    float *raw = group_of(run->session->raw_tile, g);
+    for (int64_t i = 0; i < run->tokens * SSM__LANES; i++) {
+        raw[i] = dt[i] + bias[i % SSM__LANES];
+    }
+}
+
 /* dt_proj, softplus and scan of a few channel groups; Δ takes the place of xs, y that of u. */
 static void discretise_and_scan(void *context, int64_t task, int thread)
 {
@@ -144,6 +156,9 @@ static void discretise_and_scan(void *context, int64_t task, int thread)
                          ssm__smaller(end * SSM__LANES, c->d_inner));
     for (int64_t g = first; g < end; g++) {
         float *delta = group_of(s->x_tile, g);
+        if (ssm__session_wants(s, SSM_TAP_DT_PROJ)) {
+            keep_raw_dt(run, g);
+        }
         run->kernels->softplus_bias(delta, l->dt_bias + g * SSM__LANES, delta, run->tokens);
         scan_group(run, g, thread);
     }
@@ -195,7 +210,8 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
 
     ssm__pool_run(session->pool, project_and_convolve, &run, channel_tasks);
     tap_in_proj(&run);
-    ssm__session_tap(session, SSM_TAP_CONV1D, layer, position, tokens, E, tiled(session->u_tile));
+    ssm__session_tap(session, SSM_TAP_CONV1D, layer, position, tokens, E, tiled(session->raw_tile));
+    ssm__session_tap(session, SSM_TAP_U, layer, position, tokens, E, tiled(session->u_tile));
 
     ssm__pool_run(session->pool, project_selective, &run,
                   ssm__ceil_div(tokens, X_PROJ_TOKENS) * ssm__ceil_div(x_rows, SSM__LANES));
@@ -203,7 +219,9 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
                      ssm__dense(session->x_proj, x_rows));
 
     ssm__pool_run(session->pool, discretise_and_scan, &run, channel_tasks);
-    ssm__session_tap(session, SSM_TAP_DT_PROJ, layer, position, tokens, E, tiled(session->x_tile));
+    ssm__session_tap(session, SSM_TAP_DT_PROJ, layer, position, tokens, E,
+                     tiled(session->raw_tile));
+    ssm__session_tap(session, SSM_TAP_DELTA, layer, position, tokens, E, tiled(session->x_tile));
     ssm__session_tap(session, SSM_TAP_SSM_OUT, layer, position, tokens, E, tiled(session->u_tile));
 
     ssm__pool_run(session->pool, project_out, &run, ssm__ceil_div(run.config->d_model, BLOCK_ROWS));

@@ -42,6 +42,7 @@ static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
     s->u_tile = SSM__TAKE(arena, float, tile);
     s->x_proj = SSM__TAKE(arena, float, SSM__TILE *(c->dt_rank + 2 * c->d_state));
     s->mixed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
+    s->raw_tile = SSM__TAKE(arena, float, tile);
     s->tap = SSM__TAKE(arena, float, SSM__TILE * 2 * c->d_inner);
     s->logits = SSM__TAKE(arena, float, SSM__TILE * c->vocab_size);
 }

@@ -41,15 +41,16 @@ struct ssm_session {
     bool *masked;        /* [n_layers] */
 
     /* scratch */
-    float *stream; /* [max_chunk][D] residual stream */
-    float *normed; /* [64][D] */
-    float *x_tile; /* [G][65][16] in_proj's xs; Δ after conv (xs is no longer needed) */
-    float *z_tile; /* [G][65][16] */
-    float *u_tile; /* [G][65][16] u, then y */
-    float *x_proj; /* [64][R+2N] dt, B, C */
-    float *mixed;  /* [64][D] mixer output */
-    float *tap;    /* [64][2E] where a tap needs another layout */
-    float *logits; /* [64][V] */
+    float *stream;   /* [max_chunk][D] residual stream */
+    float *normed;   /* [64][D] */
+    float *x_tile;   /* [G][65][16] in_proj's xs; Δ after conv (xs is no longer needed) */
+    float *z_tile;   /* [G][65][16] */
+    float *u_tile;   /* [G][65][16] u, then y */
+    float *x_proj;   /* [64][R+2N] dt, B, C */
+    float *mixed;    /* [64][D] mixer output */
+    float *raw_tile; /* [G][65][16] conv1d, then dt_proj, before their activations; for taps */
+    float *tap;      /* [64][2E] where a tap needs another layout */
+    float *logits;   /* [64][V] */
 };
 
 /* Elements of one layer in conv_history and ssm_state. */

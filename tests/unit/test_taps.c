@@ -31,7 +31,9 @@ static int64_t width_of(const ssm_config *c, ssm_tap_point point)
     case SSM_TAP_IN_PROJ:
         return 2 * c->d_inner;
     case SSM_TAP_CONV1D:
+    case SSM_TAP_U:
     case SSM_TAP_DT_PROJ:
+    case SSM_TAP_DELTA:
     case SSM_TAP_SSM_OUT:
         return c->d_inner;
     case SSM_TAP_X_PROJ:
@@ -266,20 +268,30 @@ static double *columns(const capture *c, ssm_tap_point point, int64_t layer, int
     return out;
 }
 
-/* The tap `to` against w · (tap `from`, columns 0 … cols−1) + bias, softplus where asked. */
+/* The tap `to` against w · (tap `from`, columns 0 … cols−1) + bias. */
 static void check_linear_tap(const capture *c, int64_t layer, ssm_tap_point from, ssm_tap_point to,
-                             const ssm_tensor *w, const ssm_tensor *bias, bool softplus)
+                             const ssm_tensor *w, const ssm_tensor *bias)
 {
     double *x = columns(c, from, layer, 0, w->dims[1]);
     double *want = test_doubles(COUNT * w->dims[0]);
     ssm__ref_linear(w, bias, x, want, COUNT);
-    for (int64_t i = 0; softplus && i < COUNT * w->dims[0]; i++) {
-        want[i] = ssm__ref_softplus(want[i]);
-    }
     test_assert_near_f32(ssm_tap_name(to), c->data[to][layer], want, COUNT * w->dims[0],
                          STEP_TOLERANCE);
     free(want);
     free(x);
+}
+
+/* The tap `to` is function(the tap `from`). */
+static void check_activation(const capture *c, int64_t layer, ssm_tap_point from, ssm_tap_point to,
+                             double (*function)(double))
+{
+    const int64_t count = COUNT * c->config.d_inner;
+    double *want = widen(c->data[from][layer], count);
+    for (int64_t i = 0; i < count; i++) {
+        want[i] = function(want[i]);
+    }
+    test_assert_near_f32(ssm_tap_name(to), c->data[to][layer], want, count, STEP_TOLERANCE);
+    free(want);
 }
 
 static void check_conv_tap(const capture *c, int64_t layer, const ssm__layer_weights *w)
@@ -288,7 +300,9 @@ static void check_conv_tap(const capture *c, int64_t layer, const ssm__layer_wei
     double *xs = columns(c, SSM_TAP_IN_PROJ, layer, 0, E), *want = test_doubles(COUNT * E);
     double *weight = widen_tensor(&w->conv1d), *bias = widen_tensor(&w->conv1d_bias);
     ssm__ref_conv_silu(xs, weight, bias, want, COUNT, E, c->config.d_conv);
-    test_assert_near_f32("conv1d", c->data[SSM_TAP_CONV1D][layer], want, COUNT * E, STEP_TOLERANCE);
+    test_assert_near_f32("u", c->data[SSM_TAP_U][layer], want, COUNT * E, STEP_TOLERANCE);
+    check_activation(c, layer, SSM_TAP_CONV1D, SSM_TAP_U, ssm__ref_silu);
+    check_activation(c, layer, SSM_TAP_DT_PROJ, SSM_TAP_DELTA, ssm__ref_softplus);
     double *all[] = {xs, want, weight, bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(all[i]);
@@ -298,8 +312,8 @@ static void check_conv_tap(const capture *c, int64_t layer, const ssm__layer_wei
 static void check_scan_tap(const capture *c, int64_t layer, const ssm__layer_weights *w)
 {
     const int64_t E = c->config.d_inner, N = c->config.d_state, R = c->config.dt_rank;
-    double *u = columns(c, SSM_TAP_CONV1D, layer, 0, E);
-    double *delta = columns(c, SSM_TAP_DT_PROJ, layer, 0, E);
+    double *u = columns(c, SSM_TAP_U, layer, 0, E);
+    double *delta = columns(c, SSM_TAP_DELTA, layer, 0, E);
     double *z = columns(c, SSM_TAP_IN_PROJ, layer, E, E);
     double *B = columns(c, SSM_TAP_X_PROJ, layer, R, N);
     double *C = columns(c, SSM_TAP_X_PROJ, layer, R + N, N);
@@ -379,15 +393,14 @@ static void test_taps_show_the_steps(void **state)
         const ssm__layer_weights *w = &weights->layers[layer];
         check_stream_taps(c, layer);
         check_norm_tap(c, SSM_TAP_RESID_PRE, layer, SSM_TAP_MIXER_IN, layer, &w->norm);
-        check_linear_tap(c, layer, SSM_TAP_MIXER_IN, SSM_TAP_IN_PROJ, &w->in_proj, &w->in_proj_bias,
-                         false);
+        check_linear_tap(c, layer, SSM_TAP_MIXER_IN, SSM_TAP_IN_PROJ, &w->in_proj,
+                         &w->in_proj_bias);
         check_conv_tap(c, layer, w);
-        check_linear_tap(c, layer, SSM_TAP_CONV1D, SSM_TAP_X_PROJ, &w->x_proj, NULL, false);
-        check_linear_tap(c, layer, SSM_TAP_X_PROJ, SSM_TAP_DT_PROJ, &w->dt_proj, &w->dt_proj_bias,
-                         true);
+        check_linear_tap(c, layer, SSM_TAP_U, SSM_TAP_X_PROJ, &w->x_proj, NULL);
+        check_linear_tap(c, layer, SSM_TAP_X_PROJ, SSM_TAP_DT_PROJ, &w->dt_proj, &w->dt_proj_bias);
         check_scan_tap(c, layer, w);
         check_linear_tap(c, layer, SSM_TAP_SSM_OUT, SSM_TAP_MIXER_OUT, &w->out_proj,
-                         &w->out_proj_bias, false);
+                         &w->out_proj_bias);
     }
     check_norm_tap(c, SSM_TAP_RESID_POST, LAYERS - 1, SSM_TAP_LN_FINAL, 0, &weights->norm_f);
 
@@ -419,6 +432,8 @@ static void names_are_parsed(void **state)
                 {"blocks.3.hook_in_proj", SSM_TAP_IN_PROJ, 3},
                 {"blocks.3.mixer.conv1d.hook_out", SSM_TAP_CONV1D, 3},
                 {"blocks.3.hook_conv", SSM_TAP_CONV1D, 3},
+                {"blocks.3.mixer.hook_u", SSM_TAP_U, 3},
+                {"blocks.3.mixer.hook_delta", SSM_TAP_DELTA, 3},
                 {"blocks.3.mixer.x_proj.hook_out", SSM_TAP_X_PROJ, 3},
                 {"blocks.3.hook_x_proj", SSM_TAP_X_PROJ, 3},
                 {"blocks.3.mixer.dt_proj.hook_out", SSM_TAP_DT_PROJ, 3},
