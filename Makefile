@@ -4,15 +4,23 @@ JOBS    ?= $(shell nproc)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all setup demo test bench install format lint fuzz check clean
-all: setup
-	@cmake -S . -B $(BUILD) $(CMAKE_ARGS) > /dev/null
-	@cmake --build $(BUILD) -j $(JOBS)
+# Without the variables of this make, the one that CMake starts would be a sub-make and announce
+# every directory that it enters.
+CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build $(BUILD) -j $(JOBS)
+
+.PHONY: all setup configure demo test bench install format lint fuzz check clean
+all: configure
+	@$(CMAKE_BUILD)
 
 setup:
 	@tools/setup.sh
 
-demo: all
+configure: setup
+	@cmake -S . -B $(BUILD) $(CMAKE_ARGS) > /dev/null
+
+# Builds the program only: the tests take longer to build than everything else.
+demo: configure
+	@$(CMAKE_BUILD) --target ssmscope_program
 	@tools/demo.sh $(BUILD)
 
 test: all
