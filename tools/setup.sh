@@ -41,8 +41,13 @@ if [ "$(id -u)" -ne 0 ]; then
     as_root=(sudo)
 fi
 echo "ssmscope needs these Debian packages: ${missing[*]}" >&2
-echo "installing them${as_root[*]:+ with ${as_root[*]}}" >&2
+echo "installing them${as_root[*]:+ with ${as_root[*]}}; this takes a minute or two" >&2
 # An out-of-date list of one source must not stop what the others can give; install decides.
 "${as_root[@]}" apt-get update -qq || echo "apt-get update failed; trying with the old lists" >&2
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-    --no-install-recommends "${missing[@]}" >&2
+# Its many lines are of interest only when it fails.
+said=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+    --no-install-recommends "${missing[@]}" 2>&1) || {
+    echo "$said" >&2
+    echo "apt-get install failed; nothing was built" >&2
+    exit 1
+}
