@@ -179,7 +179,11 @@ void cli_print_help(const cli_command *command, FILE *out)
                         COMMAND_COLUMN);
         }
     }
-    if (command->n_options > 0) {
+    bool visible = false; /* help has hidden options only */
+    for (size_t i = 0; i < command->n_options; i++) {
+        visible = visible || (command->options[i].flags & CLI_HIDDEN) == 0;
+    }
+    if (visible) {
         fputs("\nOptions:\n", out);
         print_options(out, command->options, command->n_options);
     }

@@ -25,11 +25,9 @@ static ssm_status missing_tokenizer(const char *path, const ssm_config *config, 
     /* The vocabulary of the published Mamba models, padded to a multiple of 8 or 16. */
     bool neox = config->vocab_size >= 50277 && config->vocab_size <= 50304;
     return cli_fail(err, SSM_STATUS_FILE, path,
-                    "this file is wanted for text and is not there%s; a model without tokenizer "
-                    "can be run with --ids",
-                    neox ? " (by its size the vocabulary is that of EleutherAI/gpt-neox-20b: take "
-                           "its tokenizer.json)"
-                         : "");
+                    "text needs this file and it is not there: put the model's tokenizer.json "
+                    "into its directory%s; without it only run --ids works",
+                    neox ? " (by its size the vocabulary is that of EleutherAI/gpt-neox-20b)" : "");
 }
 
 /* Where a tokenizer is not needed, one that cannot be read is as good as none, but not silently. */

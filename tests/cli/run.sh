@@ -37,7 +37,7 @@ cp out new.ids
 expect 0 run tiny --ids ids -n 4 -q
 same out new.ids "ids with a tokenizer beside the model"
 expect 3 run bare -p 'It came'
-says 'bare/tokenizer.json: this file is wanted for text and is not there'
+says 'bare/tokenizer.json: text needs this file and it is not there'
 expect 2 run tiny --ids "$SOURCE_DIR/tests/cli/_common.sh" -n 0 --nonsense
 echo '17 5000' >wrong.ids
 expect 3 run tiny --ids wrong.ids
