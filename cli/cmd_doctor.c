@@ -164,6 +164,11 @@ static void examine_tokenizer(diagnosis *d, const cli_source *source)
                  "the tokenizer has %lld ids, the embedding %lld rows: it belongs to "
                  "another model",
                  (long long)ids, (long long)rows);
+    } else if (rows - ids >= 1024) { /* vocabularies are padded to multiples of 8 to 512 */
+        find_out(d, "note",
+                 "the tokenizer has %lld ids, the embedding %lld rows: more than padding explains; "
+                 "is it this model's tokenizer?",
+                 (long long)ids, (long long)rows);
     } else if (ids < rows) {
         find_out(d, "ok",
                  "tokenizer with %lld ids for %lld rows: the last %lld rows are padding, "
