@@ -98,9 +98,12 @@ void operator_rewind(operator_run *run)
 
 static bool guarded(const float *array, int64_t count)
 {
+    if (array == NULL) {
+        return true;
+    }
     const unsigned char *before = (const unsigned char *)array - GUARD;
     const unsigned char *after = (const unsigned char *)(array + count);
-    for (int i = 0; array && i < GUARD; i++) {
+    for (int i = 0; i < GUARD; i++) {
         if (before[i] != GUARD_BYTE || after[i] != GUARD_BYTE) {
             return false;
         }
