@@ -26,6 +26,7 @@ typedef struct bench_run {
     int64_t tokens;
     int64_t repeats;
     int32_t *ids; /* [tokens] */
+    float *nll;   /* [tokens] */
     ssm_session *session;
     const operator_entry *op;               /* of the operator case under way */
     bench_limits limits[BENCH_MAX_REPEATS]; /* one a repetition */

@@ -341,7 +341,9 @@ static ssm_status run_on_model(cli_context *context, const bench_arguments *args
     run->tokens = args->tokens;
     run->repeats = args->repeats;
     run->ids = malloc((size_t)(args->tokens + 64) * sizeof *run->ids);
-    ssm_status status = run->ids ? cli_pool(context, &run->pool, err) : cli_no_memory(err);
+    run->nll = malloc((size_t)args->tokens * sizeof *run->nll);
+    ssm_status status =
+        run->ids && run->nll ? cli_pool(context, &run->pool, err) : cli_no_memory(err);
     if (status == SSM_STATUS_OK) {
         const ssm_session_options options = {.pool = run->pool};
         run->threads = ssm_pool_threads(run->pool);
@@ -357,6 +359,7 @@ static ssm_status run_on_model(cli_context *context, const bench_arguments *args
     }
     ssm_session_free(run->session);
     free(run->ids);
+    free(run->nll);
     free(run);
     return status;
 }
@@ -395,7 +398,8 @@ static const cli_option bench_options[] = {
      .into = offsetof(bench_arguments, cases),
      .argument = "LIST",
      .help =
-         "Comma-separated: prefill, decode, record, scan, linear_in_proj, linear_out_proj, "
+         "Comma-separated: prefill, decode, record, record_no_head, scan, linear_in_proj, "
+         "linear_out_proj, "
          "linear_x_proj, linear_dt_proj; operator/NAME is one kernel at one shape on one thread, "
          "operators is all of these. [default: all but the operators]"},
     {.name = "dtype",

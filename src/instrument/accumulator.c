@@ -41,6 +41,21 @@ static void finish_block(const ssm__accumulator *a, const ssm__layer_sums *sums,
              n_moments * SSM__LANES);
 }
 
+/* Asks for a group's float64 sums while the last tokens of its block are still to come: they have
+ * left the second-level cache since the last block, and adding to them would wait for memory. */
+static void prefetch_sums(const ssm__accumulator *a, const ssm__layer_sums *sums, int64_t group)
+{
+    enum { LINE = 64 / sizeof(double) };
+    const int64_t n_gram = a->rows.n_gram * SSM__LANES;
+    const int64_t n_moments = (a->rows.count - a->rows.n_gram) * SSM__LANES;
+    for (int64_t i = 0; i < n_gram; i += LINE) {
+        __builtin_prefetch(sums->gram + group * n_gram + i, 1, 2);
+    }
+    for (int64_t i = 0; i < n_moments; i += LINE) {
+        __builtin_prefetch(sums->moments + group * n_moments + i, 1, 2);
+    }
+}
+
 static void leave(void *context, int64_t layer, int64_t group, int64_t position,
                   const ssm__scan_args *args)
 {
@@ -55,6 +70,8 @@ static void leave(void *context, int64_t layer, int64_t group, int64_t position,
     const int64_t end = position + args->tokens;
     if (end % SSM__TILE == 0 || end == a->tokens) {
         finish_block(a, &a->layers[layer], group, (end - 1) / SSM__TILE, rows, args->d_state);
+    } else if (end % SSM__TILE == SSM__TILE - SSM__SUBTILE) {
+        prefetch_sums(a, &a->layers[layer], group);
     }
 }
 
