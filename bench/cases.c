@@ -311,8 +311,7 @@ static ssm_status sample_dt_proj(bench_run *run, const bench_limits *limits, ben
     return sample_linear(run, &run->model->layers[0].dt_proj, out, err);
 }
 
-/* ---- an operator of the registry ----------------------------------------------------------------
- */
+/* ---- an operator of the registry ------------------------------------------------------------- */
 
 static int64_t operator_tokens(const bench_run *run)
 {

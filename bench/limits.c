@@ -56,8 +56,7 @@ size_t bench_peak_rss(void)
     return (size_t)kilobytes * 1024;
 }
 
-/* ---- OpenBLAS, if it is installed ---------------------------------------------------------------
- */
+/* ---- OpenBLAS, if it is installed ------------------------------------------------------------ */
 
 typedef void sgemm_fn(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                       const float *a, int lda, const float *b, int ldb, float beta, float *c,
@@ -132,8 +131,7 @@ double bench_sgemm_seconds(int64_t tokens, int64_t rows, int64_t cols, int threa
     return best;
 }
 
-/* ---- streaming read and exponentials ------------------------------------------------------------
- */
+/* ---- streaming read and exponentials --------------------------------------------------------- */
 
 enum { READ_PIECES = 64, EXP_COUNT = 2048, EXP_ROUNDS = 2000 };
 static const size_t read_bytes = (size_t)1 << 29;

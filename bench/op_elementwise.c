@@ -12,8 +12,7 @@ static double no_flops(const operator_shape *s)
     return 0.0;
 }
 
-/* ---- rmsnorm: a = width ------------------------------------------------------------------------
- */
+/* ---- rmsnorm: a = width ---------------------------------------------------------------------- */
 
 static const float norm_eps = 1e-5f;
 
@@ -61,8 +60,7 @@ const operator_entry operator_rmsnorm = {
         "half the relative error of a sum of squares (768/16 + 4 roundings), four more roundings",
     .flops = no_flops};
 
-/* ---- conv_silu: a = d_conv ----------------------------------------------------------------------
- */
+/* ---- conv_silu: a = d_conv ------------------------------------------------------------------- */
 
 enum { CONV_X, CONV_W, CONV_BIAS };
 
@@ -136,8 +134,7 @@ const operator_entry operator_conv_silu = {
     .reason = "d_conv + 1 roundings and 2.4 ulp of SiLU, relative to the sum of the terms' sizes",
     .flops = no_flops};
 
-/* ---- one argument, one result -------------------------------------------------------------------
- */
+/* ---- one argument, one result ---------------------------------------------------------------- */
 
 static void prepare_softplus(operator_run *run)
 {
@@ -241,8 +238,7 @@ UNARY_ENTRY(operator_silu, silu, prepare_unary, 3e-7, "2.4 ulp, docs/numerics.md
 UNARY_ENTRY(operator_exp, exp, prepare_unary, 1.4e-7, "1.1 ulp, docs/numerics.md");
 UNARY_ENTRY(operator_decay, decay, prepare_negative, 1.4e-7, "1.1 ulp, docs/numerics.md");
 
-/* ---- add ----------------------------------------------------------------------------------------
- */
+/* ---- add ------------------------------------------------------------------------------------- */
 
 static void prepare_add(operator_run *run)
 {

@@ -50,8 +50,7 @@ static void find_out(diagnosis *d, const char *kind, const char *format, ...)
     d->problems += strcmp(kind, "problem") == 0;
 }
 
-/* ---- the machine --------------------------------------------------------------------------------
- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 static void examine_machine(diagnosis *d)
 {
@@ -88,8 +87,7 @@ static void examine_machine(diagnosis *d)
     }
 }
 
-/* ---- the model ----------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static void examine_weights(diagnosis *d, const cli_source *source)
 {
@@ -210,8 +208,7 @@ static ssm_status examine_model(cli_context *context, const doctor_arguments *ar
     return status;
 }
 
-/* ---- results ------------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static ssm_status print_findings(const cli_context *context, const diagnosis *d,
                                  const cli_source *source, ssm_error *err)

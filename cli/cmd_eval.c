@@ -48,8 +48,7 @@ static ssm_status parse_protocol(const char *text, int64_t *continuation, ssm_er
                     text);
 }
 
-/* ---- scoring -----------------------------------------------------------------------------------
- */
+/* ---- scoring --------------------------------------------------------------------------------- */
 
 static ssm_status score(eval_state *state, const ssm_mask *mask, cli_scored *out, ssm_error *err)
 {
@@ -157,8 +156,7 @@ static ssm_status score_others(eval_state *state, ssm_error *err)
     return status;
 }
 
-/* ---- the command -------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 /* Combinations that the table cannot say. */
 static ssm_status check_arguments(const eval_arguments *args, ssm_error *err)
@@ -265,8 +263,7 @@ static ssm_status run_eval(cli_context *context, const void *arguments, ssm_erro
     return status;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const cli_positional eval_positionals[] = {CLI_MODEL_ENTRY(eval_arguments),
                                                   CLI_TEXT_ENTRY(eval_arguments)};

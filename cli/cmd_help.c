@@ -56,8 +56,7 @@ const cli_command cli_command_help = {
     .run = run_help,
 };
 
-/* ---- completion --------------------------------------------------------------------------------
- */
+/* ---- completion ------------------------------------------------------------------------------ */
 
 typedef struct completion_arguments {
     const char *shell;

@@ -52,8 +52,7 @@ static void format_shape(const ssm_tensor *tensor, char out[128])
     snprintf(out + used, 128 - (size_t)used, "]");
 }
 
-/* ---- for people --------------------------------------------------------------------------------
- */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 static ssm_status print_identity(const cli_source *source, const weight_sums *sums, ssm_error *err)
 {
@@ -195,8 +194,7 @@ static ssm_status print_for_people(const cli_source *source, const weight_sums *
     return status == SSM_STATUS_OK && tensors ? print_tensors(source->checkpoint, err) : status;
 }
 
-/* ---- for programs ------------------------------------------------------------------------------
- */
+/* ---- for programs ---------------------------------------------------------------------------- */
 
 static void json_config(cli_json *json, const ssm_config *config)
 {

@@ -114,8 +114,7 @@ static void note_plan(cli_context *context, const record_arguments *args, const 
     }
 }
 
-/* ---- results -----------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static ssm_status print_json(const cli_context *context, const record_arguments *args,
                              const cli_source *source, const ssm_corpus *corpus,
@@ -161,8 +160,7 @@ static ssm_status print_for_people(const record_arguments *args, const ssm_corpu
     return status;
 }
 
-/* ---- the command -------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static ssm_status record(cli_context *context, const record_arguments *args,
                          const cli_source *source, const ssm_corpus *corpus,

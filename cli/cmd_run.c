@@ -39,8 +39,7 @@ static double seconds_since(const struct timespec *start)
     return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
 }
 
-/* ---- the prompt --------------------------------------------------------------------------------
- */
+/* ---- the prompt ------------------------------------------------------------------------------ */
 
 static ssm_status encode_prompt(run_state *run, ssm_error *err)
 {
@@ -93,8 +92,7 @@ static ssm_status read_prompt(run_state *run, ssm_error *err)
     return status;
 }
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void on_logits(void *context, int64_t first, int64_t tokens, const float *logits)
 {
@@ -213,8 +211,7 @@ static ssm_status generate(run_state *run, ssm_error *err)
     return status;
 }
 
-/* ---- results -----------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static ssm_status print_json(const run_state *run, ssm_error *err)
 {
@@ -336,8 +333,7 @@ static ssm_status run_run(cli_context *context, const void *arguments, ssm_error
     return status;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const cli_positional run_positionals[] = {CLI_MODEL_ENTRY(run_arguments)};
 

@@ -35,8 +35,7 @@ typedef struct selftest {
     int n_checks;
 } selftest;
 
-/* ---- comparing ----------------------------------------------------------------------------------
- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 /* Compares rows as they come; `offset` is the position of the forward call under way. */
 typedef struct comparison {
@@ -113,8 +112,7 @@ static ssm_status check_run(selftest *test, const char *name, const ssm_model *m
     return status;
 }
 
-/* ---- the checks ---------------------------------------------------------------------------------
- */
+/* ---- the checks ------------------------------------------------------------------------------ */
 
 static void keep(void *context, int64_t first, int64_t tokens, const float *logits)
 {
@@ -301,8 +299,7 @@ static ssm_status check_reference(selftest *test, ssm_error *err)
     return status;
 }
 
-/* ---- results ------------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static ssm_status print_json(const selftest *test, bool passed, ssm_error *err)
 {

@@ -38,8 +38,7 @@ static ssm_encode_options encode_options(const tokenize_arguments *args)
                                 .invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8};
 }
 
-/* ---- one text ----------------------------------------------------------------------------------
- */
+/* ---- one text -------------------------------------------------------------------------------- */
 
 static void print_ids(const ssm_ids *ids)
 {
@@ -129,8 +128,7 @@ static ssm_status decode_file(const cli_context *context, const ssm_tokenizer *t
     return status;
 }
 
-/* ---- lines of JSON -----------------------------------------------------------------------------
- */
+/* ---- lines of JSON --------------------------------------------------------------------------- */
 
 static ssm_status bad_line(const char *path, int64_t line, const char *what, ssm_error *err)
 {
@@ -258,8 +256,7 @@ static ssm_status run_lines(const ssm_tokenizer *tokenizer, const tokenize_argum
     return status;
 }
 
-/* ---- the command -------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 /* Combinations that the table cannot say. */
 static ssm_status check_arguments(const cli_context *context, const tokenize_arguments *args,

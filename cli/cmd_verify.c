@@ -16,8 +16,7 @@ typedef struct verify_arguments {
     bool lenient, ignore_index;
 } verify_arguments;
 
-/* ---- for programs ------------------------------------------------------------------------------
- */
+/* ---- for programs ---------------------------------------------------------------------------- */
 
 static void json_reconstruction(cli_json *json, const ssm_verify_result *result)
 {
@@ -73,8 +72,7 @@ static ssm_status print_json(const cli_context *context, const cli_source *sourc
     return cli_json_print(&json, err);
 }
 
-/* ---- for people --------------------------------------------------------------------------------
- */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 static double larger(double a, double b)
 {
@@ -143,8 +141,7 @@ static ssm_status print_for_people(const cli_source *source, const verify_argume
     return status == SSM_STATUS_OK ? print_summary(result, err) : status;
 }
 
-/* ---- the command -------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static ssm_status verify(cli_context *context, const verify_arguments *args,
                          const cli_source *source, const ssm_corpus *corpus,

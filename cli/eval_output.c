@@ -15,8 +15,7 @@ ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_score
                              domain == n_domains ? -1 : domain, &bootstrap, out, err);
 }
 
-/* ---- for programs ------------------------------------------------------------------------------
- */
+/* ---- for programs ---------------------------------------------------------------------------- */
 
 static void json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
 {
@@ -132,8 +131,7 @@ ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
     return cli_json_print(&json, err);
 }
 
-/* ---- for people --------------------------------------------------------------------------------
- */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 static void add_interval(cli_table *table, ssm_interval interval, bool sign)
 {

@@ -232,8 +232,7 @@ static ssm_status take_word(parser *p, ssm_error *err)
     return word[1] == '-' ? take_long(p, word, err) : take_short(p, word, err);
 }
 
-/* ---- what must and must not stand together -----------------------------------------------------
- */
+/* ---- what must and must not stand together --------------------------------------------------- */
 
 static ssm_status check_required(const parser *p, ssm_error *err)
 {
@@ -301,8 +300,7 @@ static ssm_status check_one_of(const cli_invocation *invocation, ssm_error *err)
     return command->one_of != NULL && first == NULL ? SSM_STATUS_USAGE : SSM_STATUS_OK;
 }
 
-/* ---- entry points ------------------------------------------------------------------------------
- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static ssm_status set_default(const cli_option *option, void *base, ssm_error *err)
 {
@@ -385,8 +383,7 @@ void cli_invocation_free(cli_invocation *invocation)
     *invocation = (cli_invocation){0};
 }
 
-/* ---- the canonical command ---------------------------------------------------------------------
- */
+/* ---- the canonical command ------------------------------------------------------------------- */
 
 static void add_positionals(const cli_invocation *invocation, cli_string *out)
 {

@@ -9,8 +9,7 @@
 
 #include "context.h"
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 /* Cells in row-major order. After a failed allocation it stays failed, which printing reports. */
 typedef struct cli_table {
@@ -34,8 +33,7 @@ void cli_format_bytes(double bytes, char out[32]);
 /* Thousands separated by commas. */
 void cli_format_count(int64_t count, char out[32]);
 
-/* ---- pictures ----------------------------------------------------------------------------------
- */
+/* ---- pictures -------------------------------------------------------------------------------- */
 
 /* One line a value: label, number and a bar of at most `width` characters, full at `top`. Eighths
  * of a block in a UTF-8 terminal, '#' elsewhere. */
@@ -43,8 +41,7 @@ void cli_bar(FILE *out, double value, double top, int width, bool utf8);
 /* True when the locale of the environment is a UTF-8 one. */
 bool cli_utf8(void);
 
-/* ---- JSON --------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* One JSON object under construction. Any failed allocation is remembered, and printing fails. */
 typedef struct cli_json {

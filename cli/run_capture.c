@@ -80,8 +80,7 @@ const ssm_observer *cli_capture_observer(cli_capture *capture)
     return &capture->observer;
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static ssm_tensor view(const cli_capture *capture, const char *name, const void *data,
                        int64_t width)

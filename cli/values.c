@@ -11,8 +11,7 @@
 
 enum { LIST_MAX = 1 << 16 };
 
-/* ---- growing strings ---------------------------------------------------------------------------
- */
+/* ---- growing strings ------------------------------------------------------------------------- */
 
 static bool string_reserve(cli_string *string, size_t bytes)
 {
@@ -65,8 +64,7 @@ void cli_string_format(cli_string *string, const char *format, ...)
     string->bytes += (size_t)length;
 }
 
-/* ---- from text ---------------------------------------------------------------------------------
- */
+/* ---- from text ------------------------------------------------------------------------------- */
 
 static void *field(const cli_option *option, void *arguments)
 {
@@ -323,8 +321,7 @@ void cli_value_free(const cli_option *option, void *arguments)
     }
 }
 
-/* ---- back to text ------------------------------------------------------------------------------
- */
+/* ---- back to text ---------------------------------------------------------------------------- */
 
 void cli_quote(cli_string *out, const char *word)
 {

@@ -23,8 +23,7 @@ void ssm__claim_text(const json_t *value, char *out, size_t size)
     free(text);
 }
 
-/* ---- the family --------------------------------------------------------------------------------
- */
+/* ---- the family ------------------------------------------------------------------------------ */
 
 static ssm_status no_model_type(const char *path, const json_t *root, ssm_error *err)
 {
@@ -70,8 +69,7 @@ ssm_status ssm__claims_check_family(const char *path, const json_t *root, ssm_er
                      "unknown model_type \"%s\"; expected \"mamba\"", type);
 }
 
-/* ---- settings ----------------------------------------------------------------------------------
- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 typedef enum rule {
     MUST_TRUE,  /* false is refused */

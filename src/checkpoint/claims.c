@@ -21,8 +21,7 @@ typedef struct reader {
     ssm_error *err;
 } reader;
 
-/* ---- single values -----------------------------------------------------------------------------
- */
+/* ---- single values --------------------------------------------------------------------------- */
 
 static const json_t *given(const json_t *root, const char *key)
 {
@@ -148,8 +147,7 @@ static ssm_status read_dt_rank(const reader *in, ssm__claims *out)
     return read_size(in, keys, &out->dt_rank);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static ssm_status read_sizes(const reader *in, ssm__claims *out)
 {

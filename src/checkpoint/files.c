@@ -31,8 +31,7 @@ static bool holds(const ssm_checkpoint *checkpoint, const char *name)
     return ssm__holds_file(checkpoint->directory, name);
 }
 
-/* ---- where -------------------------------------------------------------------------------------
- */
+/* ---- where ----------------------------------------------------------------------------------- */
 
 /* Something of that name that is no file (a directory, a pipe, a link to nowhere) is not "missing":
  * FILE with what it is; OK where nothing has the name. */
@@ -95,8 +94,7 @@ ssm_status ssm__checkpoint_locate(ssm_checkpoint *checkpoint, ssm_error *err)
     return ssm__is_file(checkpoint->config_path) ? SSM_STATUS_OK : no_config(checkpoint, err);
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static ssm_status open_file(ssm_checkpoint *checkpoint, const char *path, bool lenient,
                             ssm_error *err)
@@ -187,8 +185,7 @@ ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- shards ------------------------------------------------------------------------------------
- */
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 /* Would the .safetensors files of the directory fill every slot, whatever the index says? */
 static bool present_files_suffice(ssm_checkpoint *checkpoint, bool lenient)
@@ -315,8 +312,7 @@ static ssm_status open_shards(ssm_checkpoint *checkpoint, bool lenient, ssm_erro
     return note_superseded(checkpoint, err);
 }
 
-/* ---- which -------------------------------------------------------------------------------------
- */
+/* ---- which ----------------------------------------------------------------------------------- */
 
 static ssm_status no_weights(const ssm_checkpoint *checkpoint, ssm_error *err)
 {

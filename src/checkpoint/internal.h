@@ -30,8 +30,7 @@ struct ssm_checkpoint {
     ssm__notes notes;
 };
 
-/* ---- files.c: which files, then entries --------------------------------------------------------
- */
+/* ---- files.c: which files, then entries ------------------------------------------------------ */
 
 /* Sets directory and config_path. Errors: FILE (missing path or config.json), MEMORY. */
 ssm_status ssm__checkpoint_locate(ssm_checkpoint *checkpoint, ssm_error *err);
@@ -42,8 +41,7 @@ ssm_status ssm__checkpoint_open_files(ssm_checkpoint *checkpoint,
 ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err);
 const char *ssm__file_name(const char *path); /* the part after the last slash */
 
-/* ---- resolve.c, match.c, head.c: from entries and claims to config and weights ------------------
- */
+/* ---- resolve.c, match.c, head.c: from entries and claims to config and weights --------------- */
 
 /* Runs the three steps below in order. */
 ssm_status ssm__checkpoint_resolve(ssm_checkpoint *checkpoint, ssm_error *err);

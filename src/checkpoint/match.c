@@ -8,8 +8,7 @@
 #include "base/error.h"
 #include "safetensors/dtype.h"
 
-/* ---- types -------------------------------------------------------------------------------------
- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 /* F64 is refused too: the kernels compute in float32 from F32, F16 and BF16, and rounding a weight
  * in silence would make it another model. */
@@ -25,8 +24,7 @@ static ssm_status check_dtype(const ssm_tensor *tensor, ssm_error *err)
                      tensor->dtype == SSM_DTYPE_F64 ? ": convert the checkpoint to F32" : "");
 }
 
-/* ---- config from shapes ------------------------------------------------------------------------
- */
+/* ---- config from shapes ---------------------------------------------------------------------- */
 
 static ssm_status need_dims(const ssm_tensor *tensor, int id, int n_dims, ssm_error *err)
 {
@@ -65,8 +63,7 @@ static ssm_status read_shapes(ssm_checkpoint *checkpoint, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- sizes against claims ----------------------------------------------------------------------
- */
+/* ---- sizes against claims -------------------------------------------------------------------- */
 
 static ssm_status compare(const ssm_checkpoint *checkpoint, const ssm__claim *claim, int64_t found,
                           const ssm_tensor *tensor, ssm_error *err)
@@ -166,8 +163,7 @@ static ssm_status compare_sizes(ssm_checkpoint *checkpoint, ssm_error *err)
     return compare_vocabulary(checkpoint, err);
 }
 
-/* ---- every slot against the sizes --------------------------------------------------------------
- */
+/* ---- every slot against the sizes ------------------------------------------------------------ */
 
 static ssm_status check_slot(const ssm_config *config, int id, const ssm_tensor *tensor,
                              ssm_error *err)
@@ -207,8 +203,7 @@ static ssm_status check_slots(const ssm_checkpoint *checkpoint, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- biases: presence decides, a contradicting flag is a conflict ------------------------------
- */
+/* ---- biases: presence decides, a contradicting flag is a conflict ---------------------------- */
 
 static ssm_status check_bias(const ssm_checkpoint *checkpoint, int id, const ssm__claim_flag *flag,
                              ssm_error *err)
@@ -243,8 +238,7 @@ static ssm_status check_biases(const ssm_checkpoint *checkpoint, ssm_error *err)
     return check_bias(checkpoint, SSM__SLOT_conv1d_bias, &claims->use_conv_bias, err);
 }
 
-/* ---- what only config.json can say --------------------------------------------------------------
- */
+/* ---- what only config.json can say ----------------------------------------------------------- */
 
 static ssm_status check_id(const ssm_checkpoint *checkpoint, const ssm__claim *claim,
                            ssm_error *err)

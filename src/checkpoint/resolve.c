@@ -14,8 +14,7 @@ static const char *config_path(const ssm_checkpoint *checkpoint)
     return checkpoint->config_path;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------
- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 /* One more than the highest layer that a name fills a slot of. */
 static int64_t layers_named(const ssm__entry *entries, int64_t count)
@@ -61,8 +60,7 @@ static ssm_status check_family(const ssm_checkpoint *checkpoint, int64_t layers,
     return SSM_STATUS_OK;
 }
 
-/* ---- filling -----------------------------------------------------------------------------------
- */
+/* ---- filling --------------------------------------------------------------------------------- */
 
 static ssm_status fill_slot(ssm_checkpoint *checkpoint, ssm__entry *entry, ssm__slot_place place,
                             ssm_error *err)
@@ -99,8 +97,7 @@ static ssm_status fill_slots(ssm_checkpoint *checkpoint, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- missing -----------------------------------------------------------------------------------
- */
+/* ---- missing --------------------------------------------------------------------------------- */
 
 /* A tensor without a slot whose name resembles the slot's; NULL: none. */
 static const ssm_tensor *find_similar(const ssm_checkpoint *checkpoint, const char *slot_name)
@@ -242,8 +239,7 @@ bool ssm__names_are_complete(const ssm__entry *entries, int64_t count, int64_t n
     return left == 0;
 }
 
-/* ---- left over ---------------------------------------------------------------------------------
- */
+/* ---- left over ------------------------------------------------------------------------------- */
 
 /* True for a tensor that stands where the family has none but that another family would compute
  * with: leaving it out would give other numbers without a word. */
@@ -298,8 +294,7 @@ static ssm_status note_prefix(ssm_checkpoint *checkpoint, ssm_error *err)
                      name);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 ssm_status ssm__resolve_slots(ssm_checkpoint *checkpoint, ssm_error *err)
 {

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const ssm__slot slots[SSM__SLOTS] = {
 #define LAYER_SLOT(field, text, is_required)                                                       \
@@ -46,8 +45,7 @@ bool ssm__slot_is_matrix(int id)
            id != SSM__SLOT_A_log;
 }
 
-/* ---- shapes ------------------------------------------------------------------------------------
- */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 static int64_t dim_value(const ssm_config *config, ssm__dim dim)
 {
@@ -105,8 +103,7 @@ void ssm__slot_letters(int id, char *out, size_t size)
              dim_letters(dims[1]), dims[2] == SSM__DIM_NONE ? "" : ", ", dim_letters(dims[2]));
 }
 
-/* ---- the order ---------------------------------------------------------------------------------
- */
+/* ---- the order ------------------------------------------------------------------------------- */
 
 int64_t ssm__slot_count(int64_t n_layers)
 {
@@ -138,8 +135,7 @@ const ssm_tensor *ssm__slot_tensor_const(const ssm__weights *weights, ssm__slot_
     return (const ssm_tensor *)(const void *)(base + slots[place.id].offset);
 }
 
-/* ---- names -------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 void ssm__slot_name(ssm__slot_place place, char out[SSM__SLOT_NAME_MAX])
 {

@@ -54,8 +54,7 @@ typedef struct verifier {
     ssm_verify_result *out;
 } verifier;
 
-/* ---- what the passes see -----------------------------------------------------------------------
- */
+/* ---- what the passes see --------------------------------------------------------------------- */
 
 static void enter(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args)
 {
@@ -93,8 +92,7 @@ static void capture(void *context, const ssm_tap *tap)
     ssm_tap_copy(tap, into + tap->position * tap->width);
 }
 
-/* ---- preparation -------------------------------------------------------------------------------
- */
+/* ---- preparation ----------------------------------------------------------------------------- */
 
 static double *doubles(int64_t count)
 {
@@ -186,8 +184,7 @@ static ssm_status check_options(const verifier *v, ssm_error *err)
     return ssm__check_budgets(v->budgets, v->n_budgets, v->config->d_state, err);
 }
 
-/* ---- first pass: the static sets ---------------------------------------------------------------
- */
+/* ---- first pass: the static sets ------------------------------------------------------------- */
 
 static ssm_status gather_energies(verifier *v, ssm_error *err)
 {
@@ -228,8 +225,7 @@ static ssm_status choose_static_sets(verifier *v, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- second pass: the checks -------------------------------------------------------------------
- */
+/* ---- second pass: the checks ----------------------------------------------------------------- */
 
 static double square_distance(const float *a, const float *b, int64_t count)
 {
@@ -376,8 +372,7 @@ static ssm_status verify_windows(verifier *v, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- summary -----------------------------------------------------------------------------------
- */
+/* ---- summary --------------------------------------------------------------------------------- */
 
 /* The larger one; NaN wins, so that it cannot pass a bound. */
 static double worst(double value, double so_far)

@@ -42,8 +42,7 @@ void ssm__layer_layout(ssm__layer_work *work, ssm__arena *arena)
     }
 }
 
-/* ---- what a damaged or hand-made recording may claim ------------------------------------------
- */
+/* ---- what a damaged or hand-made recording may claim ----------------------------------------- */
 
 static ssm_status wrong_sign(const ssm_tensor *tensor, int64_t at, const char *expected,
                              ssm_error *err)

@@ -10,8 +10,7 @@
 
 enum { NORM_TOKENS = 8, HEAD_ROWS = 96 };
 
-/* ---- parallel pieces ---------------------------------------------------------------------------
- */
+/* ---- parallel pieces ------------------------------------------------------------------------- */
 
 typedef struct tile_run {
     const ssm_model *model;
@@ -49,8 +48,7 @@ static void head_task(void *context, int64_t task, int thread)
                                 ssm__smaller((task + 1) * HEAD_ROWS, w->rows));
 }
 
-/* ---- overflow ----------------------------------------------------------------------------------
- */
+/* ---- overflow -------------------------------------------------------------------------------- */
 
 /* Finite weights can still overflow float32; from then on every number would be made up. The
  * largest magnitude as bits tells: the exponent of infinities and NaNs is all ones. */
@@ -88,8 +86,7 @@ static ssm_status check_rows(const float *rows, int64_t position, int64_t tokens
                      (long long)(position + at / width), (long long)(at % width));
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
 {
@@ -204,8 +201,7 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
     return SSM_STATUS_OK;
 }
 
-/* ---- negative log-likelihood -------------------------------------------------------------------
- */
+/* ---- negative log-likelihood ----------------------------------------------------------------- */
 
 typedef struct nll_run {
     ssm_session *session;

@@ -15,8 +15,7 @@
 
 static const char metadata_key[] = "__metadata__";
 
-/* ---- one entry of the header -------------------------------------------------------------------
- */
+/* ---- one entry of the header ----------------------------------------------------------------- */
 
 static ssm_status read_dtype(const char *path, const char *name, const json_t *entry,
                              ssm_dtype *out, ssm_error *err)
@@ -135,8 +134,7 @@ static ssm_status check_metadata(const char *path, json_t *metadata, ssm_error *
     return SSM_STATUS_OK;
 }
 
-/* ---- the header --------------------------------------------------------------------------------
- */
+/* ---- the header ------------------------------------------------------------------------------ */
 
 static ssm_status find_header(const char *path, const unsigned char *data, size_t size,
                               uint64_t *length, ssm_error *err)
@@ -201,8 +199,7 @@ static ssm_status read_entries(ssm_safetensors *file, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- the buffer --------------------------------------------------------------------------------
- */
+/* ---- the buffer ------------------------------------------------------------------------------ */
 
 /* By place; an empty tensor stands before a full one at the same place; then by name. */
 static int compare_places(const void *left, const void *right)
@@ -291,8 +288,7 @@ static ssm_status parse_into(ssm_safetensors *file, const unsigned char *data, s
     return place_tensors(file, data, size, (size_t)length + 8, lenient, err);
 }
 
-/* ---- public ------------------------------------------------------------------------------------
- */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 static ssm_status create(const char *path, ssm_safetensors **out, ssm_error *err)
 {

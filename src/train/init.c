@@ -32,8 +32,7 @@ typedef struct init_job {
     uint16_t *narrowed;  /* BLOCK */
 } init_job;
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static ssm_status check_config(const ssm_config *config, ssm_dtype dtype, ssm_error *err)
 {
@@ -82,8 +81,7 @@ static ssm_status check_directory(const char *directory, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* ---- the list of tensors -----------------------------------------------------------------------
- */
+/* ---- the list of tensors --------------------------------------------------------------------- */
 
 static ssm_status allocate(init_job *job, ssm_error *err)
 {
@@ -118,8 +116,7 @@ static void list_tensors(init_job *job)
     }
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static ssm_status add_block(init_job *job, ssm__stream *stream, ssm_dtype dtype, int64_t count,
                             ssm_error *err)

@@ -19,8 +19,7 @@ static void require(int condition)
     }
 }
 
-/* ---- the toy: V 7, D 4, E 8, N 3, K 2, R 1, 2 layers, zeros, no head ---------------------------
- */
+/* ---- the toy: V 7, D 4, E 8, N 3, K 2, R 1, 2 layers, zeros, no head ------------------------- */
 
 static const ssm_config toy = {.vocab_size = 7,
                                .d_model = 4,
@@ -84,8 +83,7 @@ static ssm_checkpoint *open_toy(const unsigned char *block, size_t size)
     return checkpoint;
 }
 
-/* ---- targets -----------------------------------------------------------------------------------
- */
+/* ---- targets --------------------------------------------------------------------------------- */
 
 static void fuzz_claims(const char *text, size_t size)
 {

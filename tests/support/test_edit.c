@@ -21,8 +21,7 @@ const char *edit_path(const edit *e, const char *name, char out[TEST_PATH_MAX])
     return out;
 }
 
-/* ---- from a model ------------------------------------------------------------------------------
- */
+/* ---- from a model ---------------------------------------------------------------------------- */
 
 static void copy_tensors(edit *e, const char *path)
 {
@@ -82,8 +81,7 @@ void edit_free(edit *e)
     free(e);
 }
 
-/* ---- changes -----------------------------------------------------------------------------------
- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 ssm_tensor *edit_find(edit *e, const char *name)
 {
@@ -169,8 +167,7 @@ void edit_prefix(edit *e, const char *from, const char *to)
     }
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 void edit_write_bytes(const edit *e, const char *name, const void *data, size_t bytes)
 {

@@ -83,8 +83,7 @@ void toy_delta(const toy_recording *toy, int64_t window, int64_t layer, float *o
     }
 }
 
-/* ---- one window's tensors ----------------------------------------------------------------------
- */
+/* ---- one window's tensors -------------------------------------------------------------------- */
 
 enum { FIELDS = 6, NAME = 64 };
 
@@ -231,8 +230,7 @@ static void free_window(toy_window *window)
     free(window->names);
 }
 
-/* ---- the writer --------------------------------------------------------------------------------
- */
+/* ---- the writer ------------------------------------------------------------------------------ */
 
 static ssm_recording_info info_of(const toy_recording *toy)
 {

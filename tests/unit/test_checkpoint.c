@@ -60,8 +60,7 @@ static void digest_of(const char *path, char out[64])
     ssm_checkpoint_close(checkpoint);
 }
 
-/* ---- models made by Hugging Face ---------------------------------------------------------------
- */
+/* ---- models made by Hugging Face ------------------------------------------------------------- */
 
 static void expect_config(const ssm_config *got, const ssm_config *want)
 {
@@ -193,8 +192,7 @@ static void independent_tiny_model(void **state)
     edit_free(e);
 }
 
-/* ---- layout ------------------------------------------------------------------------------------
- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 /* The digest is of the model: shards, prefixes, spellings and order do not change it. */
 static void digest_ignores_layout(void **state)
@@ -334,8 +332,7 @@ static void ignoring_a_stale_index(void **state)
     edit_free(e);
 }
 
-/* ---- notes -------------------------------------------------------------------------------------
- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 static void odd_but_right(void **state)
 {
@@ -397,8 +394,7 @@ static void infinity_as_python_writes_it(void **state)
     }
 }
 
-/* ---- the head ----------------------------------------------------------------------------------
- */
+/* ---- the head -------------------------------------------------------------------------------- */
 
 typedef enum head { ABSENT, EQUAL, DIFFERENT } head;
 
@@ -474,8 +470,7 @@ static void equal_head_of_another_type(void **state)
     edit_free(e);
 }
 
-/* ---- contents ----------------------------------------------------------------------------------
- */
+/* ---- contents -------------------------------------------------------------------------------- */
 
 static void nonfinite_weight_is_named(void **state)
 {

@@ -118,8 +118,7 @@ static void assert_head(const json_t *root, const char *schema, const char *comm
     assert_text(root, "command", command);
 }
 
-/* ---- the commands ------------------------------------------------------------------------------
- */
+/* ---- the commands ---------------------------------------------------------------------------- */
 
 static void info_names_the_model(void **state)
 {

@@ -53,8 +53,7 @@ static ssm_checkpoint *open_ok(const char *path)
     return checkpoint;
 }
 
-/* ---- statistics --------------------------------------------------------------------------------
- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 typedef struct statistics {
     double mean, sd, low, high;
@@ -163,8 +162,7 @@ static void statistics_of_the_default(void **state)
     test_remove_directory(path);
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void config_comes_back(void **state)
 {
@@ -227,8 +225,7 @@ static void same_seed_same_bytes(void **state)
     assert_string_equal(configs[0], configs[2]);
 }
 
-/* ---- shapes ------------------------------------------------------------------------------------
- */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 static int64_t parameters(const ssm_config *c)
 {
@@ -296,8 +293,7 @@ static void tiny_is_tiny(void **state)
     ssm_checkpoint_close(checkpoint);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void expect_refusal(const ssm_config *config, ssm_dtype dtype, const char *path,
                            ssm_status expected, const char *part)

@@ -41,8 +41,7 @@ static int variants_here(variant out[MAX_VARIANTS])
     return count;
 }
 
-/* ---- buffers between guard pages ---------------------------------------------------------------
- */
+/* ---- buffers between guard pages ------------------------------------------------------------- */
 
 typedef struct fenced {
     unsigned char *map, *data;
@@ -82,8 +81,7 @@ static bool fenced_intact(const fenced *f)
     return true;
 }
 
-/* ---- activations in either layout --------------------------------------------------------------
- */
+/* ---- activations in either layout ------------------------------------------------------------ */
 
 typedef enum layout { ROW_MAJOR, TILE, LAYOUTS } layout;
 
@@ -134,8 +132,7 @@ static bool same_bits(uint32_t a, uint32_t b)
     return a == b || (isnan(ssm__f32_from_bits(a)) && isnan(ssm__f32_from_bits(b)));
 }
 
-/* ---- one problem -------------------------------------------------------------------------------
- */
+/* ---- one problem ----------------------------------------------------------------------------- */
 
 typedef struct problem {
     int64_t tokens, rows, cols;
@@ -333,8 +330,7 @@ static void check_problem(problem *p, ssm_rng *rng, bool oracle)
     fenced_free(&y.memory);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void grid(ssm_dtype dtype)
 {

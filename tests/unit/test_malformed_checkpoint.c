@@ -32,8 +32,7 @@ static void expect_refusal(edit *e, const char *name, const char *rule, const ch
     message_expect(list, rule, status, SSM_STATUS_FILE, &err, part);
 }
 
-/* ---- config.json -------------------------------------------------------------------------------
- */
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 typedef struct config_row {
     const char *rule;
@@ -171,8 +170,7 @@ static void texts_of_a_configuration(void **state)
     }
 }
 
-/* ---- the index ---------------------------------------------------------------------------------
- */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 static const text_row index_texts[] = {
     {"index is JSON", "{\"weight_map\"", "not valid JSON"},
@@ -276,8 +274,7 @@ static void index_against_shards(void **state)
     edit_free(e);
 }
 
-/* ---- the tensors -------------------------------------------------------------------------------
- */
+/* ---- the tensors ----------------------------------------------------------------------------- */
 
 #define LAYER1    "backbone.layers.1."
 #define DIMS(...) ((const int64_t[3]){__VA_ARGS__})
@@ -478,8 +475,7 @@ static void tensors_of_a_checkpoint(void **state)
     }
 }
 
-/* ---- the directory -----------------------------------------------------------------------------
- */
+/* ---- the directory --------------------------------------------------------------------------- */
 
 static void files_of_a_directory(void **state)
 {

@@ -101,8 +101,7 @@ static void test_threads_do_not_show(void **state)
     record_subject_free(&subject);
 }
 
-/* ---- predicted and actual, computed anew -------------------------------------------------------
- */
+/* ---- predicted and actual, computed anew ----------------------------------------------------- */
 
 /* What verify saw, by other means: a recording of the same windows, and the mixers' inputs. */
 typedef struct fixture {
