@@ -124,11 +124,11 @@ static const wrong_line wrong_lines[] = {
     {"init --shape mamba-130 -o nowhere", 2,
      "unknown shape \"mamba-130\"; did you mean mamba-130m?"},
     /* outputs that are inputs, or each other */
-    {"run tiny -p x --logits /tmp/one --hidden /tmp/one", 2,
-     "--logits and --hidden name the same file /tmp/one: give each its own"},
+    {"run tiny -p x --logits unwritten --hidden unwritten", 2,
+     "--logits and --hidden name the same file unwritten: give each its own"},
     {"tokenize tiny --text /dev/zero", 3, "/dev/zero: is a device; a file or a pipe is expected"},
     {"info /dev/zero", 3, "/dev/zero: is a device; …"},
-    {"record tiny CONTRIBUTING.md -o /tmp/nowhere --window 64 --budgets 16 -q", 2,
+    {"record tiny CONTRIBUTING.md -o unwritten --window 64 --budgets 16 -q", 2,
      "budget 16 is outside 1 … 15 (d_state is 16)"},
     /* files */
     {"info models/nowhere.safetensors", 3,
