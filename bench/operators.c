@@ -29,6 +29,13 @@ static void *place(operator_run *run, size_t bytes)
     return array;
 }
 
+/* The same for the oracle's values: doubles need their own alignment. */
+static double *place_doubles(operator_run *run, int64_t count)
+{
+    run->memory_bytes = (run->memory_bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+    return place(run, (size_t)count * sizeof(double));
+}
+
 float *operator_input(operator_run *run, int index, int64_t count)
 {
     run->in_count[index] = count;
@@ -40,8 +47,8 @@ float *operator_output(operator_run *run, int index, const char *name, int64_t c
 {
     run->out_count[index] = count;
     run->out_name[index] = name;
-    run->want[index] = place(run, (size_t)count * sizeof(double));
-    run->scale[index] = place(run, (size_t)count * sizeof(double));
+    run->want[index] = place_doubles(run, count);
+    run->scale[index] = place_doubles(run, count);
     run->initial[index] = place(run, (size_t)count * sizeof(float));
     run->out[index] = place(run, (size_t)count * sizeof(float));
     if (run->initial[index]) {
