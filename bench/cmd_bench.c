@@ -322,7 +322,14 @@ static ssm_status print_table(bench_run *run, const bench_results *results, ssm_
         cli_table_number(&table, s.ratio, 4);
         cli_table_cell(&table, "%s", rss);
     }
-    return cli_table_print(&table, stdout, err);
+    const ssm_status status = cli_table_print(&table, stdout, err);
+    if (status == SSM_STATUS_OK) {
+        printf(
+            "  of limit: seconds at the limit / seconds, median over rounds; a limit is what the "
+            "machine did\n  in the same round, so it can be passed. ratio: over the same pass "
+            "without the instrument.\n");
+    }
+    return status;
 }
 
 /* ---- the command
