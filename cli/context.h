@@ -28,8 +28,8 @@ ssm_status cli_pool(cli_context *context, ssm_pool **out, ssm_error *err);
 /* Words on stderr, unless --quiet. One line, without the newline. */
 void cli_note(cli_context *context, const char *format, ...) SSM_PRINTF(2, 3);
 
-/* Catches SIGINT, SIGTERM and SIGHUP from now on (the second one ends the program at once), and gives the
- * object for long calls. */
+/* Catches SIGINT, SIGTERM and SIGHUP from now on (the second one ends the program at once), and
+ * gives the object for long calls. */
 const ssm_progress *cli_progress_start(cli_context *context);
 /* Removes the live line. */
 void cli_progress_clear(cli_context *context);

@@ -51,7 +51,7 @@ static ssm_status open_shard(ssm__window_files *files, const ssm_recording_windo
         {"window", index},
         {"domain", about->domain},
         {"role", about->role == SSM_ROLE_CALIBRATION ? "calibration" : "evaluation"}};
-    size_t fields = 0;
+    size_t fields = 1; /* one more than there are, so that the memory is never empty */
     for (const ssm__field *field = ssm__schema_fields(); field->name != NULL; field++) {
         fields++;
     }
