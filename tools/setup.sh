@@ -10,7 +10,8 @@ packages=(gcc make cmake pkg-config libjansson-dev libpcre2-dev libutf8proc-dev 
           libcmocka-dev libopenblas0-pthread)
 # The second compiler, its sanitizer and fuzzer runtimes, the two linters, and the ARM compiler that
 # shows that portable code is portable.
-developer=(git clang clang-format-14 clang-tidy libclang-rt-14-dev gcc-aarch64-linux-gnu)
+developer=(git clang clang-format-14 clang-tidy libclang-rt-14-dev gcc-aarch64-linux-gnu
+           libc6-dev-arm64-cross)
 
 case "${1:-}" in
     "") ;;
