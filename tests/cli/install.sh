@@ -76,18 +76,15 @@ code=0
 grep -q none "$scratch/stderr" || fail "the message does not name the missing file"
 
 # DESTDIR moves the tree and changes nothing in it.
-DESTDIR=$scratch/stage cmake --install "$BUILD_DIR" --prefix /opt/ssmscope >/dev/null
-staged=$scratch/stage/opt/ssmscope
+elsewhere=/opt/$(basename "$scratch")
+DESTDIR=$scratch/stage cmake --install "$BUILD_DIR" --prefix "$elsewhere" >/dev/null
+staged=$scratch/stage$elsewhere
 [ "$(ls "$scratch/stage")" = opt ] || fail "something was installed outside the prefix"
 find "$staged" -type f -o -type l | sed "s|^$staged/||" | sort | cmp -s - "$scratch/list" ||
     fail "DESTDIR installs other files"
-grep -qx 'prefix=/opt/ssmscope' "$(find "$staged" -name ssmscope.pc)" || fail "wrong prefix in .pc"
-[ ! -e /opt/ssmscope ] || fail "DESTDIR was not heeded"
+grep -qx "prefix=$elsewhere" "$(find "$staged" -name ssmscope.pc)" || fail "wrong prefix in .pc"
+[ ! -e "$elsewhere" ] || fail "DESTDIR was not heeded"
 
-if [ ! -x "$prefix/bin/ssmscope" ]; then
-    echo "there is no program yet; its part was left out"
-    exit 0
-fi
 for wanted in bin/ssmscope share/man/man1/ssmscope.1 share/bash-completion/completions/ssmscope; do
     grep -qxF "$wanted" "$scratch/list" || fail "no $wanted in the installed tree"
 done
