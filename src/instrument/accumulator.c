@@ -146,9 +146,6 @@ void ssm__accumulator_begin_layer(ssm__accumulator *a, int64_t layer)
     const ssm_config *c = a->model->config;
     const size_t lanes = (size_t)(a->model->n_groups16 * SSM__LANES);
     const ssm__layer_sums *s = &a->layers[layer];
-    if (!a->recorded[layer]) {
-        return;
-    }
     memset(s->gram, 0, lanes * (size_t)a->rows.n_gram * sizeof *s->gram);
     memset(s->moments, 0, lanes * (size_t)(a->rows.count - a->rows.n_gram) * sizeof *s->moments);
     memset(s->adjoint, 0, lanes * (size_t)c->d_state * sizeof *s->adjoint);
@@ -160,8 +157,12 @@ void ssm__accumulator_begin_layer(ssm__accumulator *a, int64_t layer)
 void ssm__accumulator_begin(ssm__accumulator *a, int64_t tokens)
 {
     a->tokens = tokens;
+    bool cleared = false;
     for (int64_t layer = 0; layer < a->model->config->n_layers; layer++) {
-        ssm__accumulator_begin_layer(a, layer);
+        if (a->recorded[layer] && !(a->one_layer && cleared)) {
+            ssm__accumulator_begin_layer(a, layer);
+            cleared = true;
+        }
     }
 }
 

@@ -49,7 +49,7 @@ ssm_status ssm__accumulator_create(const ssm_model *model, const ssm__accumulato
 void ssm__accumulator_free(ssm__accumulator *accumulator);
 /* Clears everything for a window of `tokens` ≤ window tokens that begins at position 0. */
 void ssm__accumulator_begin(ssm__accumulator *accumulator, int64_t tokens);
-/* Clears one layer only; with one_layer, whenever the sums of the layer before it were read. */
+/* Clears one recorded layer; with one_layer, whenever the sums of the layer before it were read. */
 void ssm__accumulator_begin_layer(ssm__accumulator *accumulator, int64_t layer);
 /* Turns a layer's Gram into dense rows of channels, in place; only once a window. */
 void ssm__accumulator_transpose(ssm__accumulator *accumulator, int64_t layer);

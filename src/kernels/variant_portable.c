@@ -1,27 +1,8 @@
 /* kernels/variant_portable.c: the kernels over vec_portable.h. */
-#include <math.h>
-
 #include "kernels/kernels.h"
 #include "kernels/linear.h"
 #include "kernels/vec_portable.h"
-#include "kernels/body_math.h"
-#include "kernels/body_elementwise.h"
-#include "kernels/body_scan.h"
-#include "kernels/body_gram.h"
+#include "kernels/body_table.h"
 
-const ssm__kernels ssm__kernels_portable = {
-    .isa = SSM_ISA_PORTABLE,
-    .linear = ssm__linear_portable,
-    .rmsnorm = kernel_rmsnorm,
-    .conv_silu = kernel_conv_silu,
-    .softplus_bias = kernel_softplus_bias,
-    .silu = kernel_silu,
-    .exp = kernel_exp,
-    .decay = kernel_decay,
-    .add = kernel_add,
-    .scan = kernel_scan,
-    .gram = kernel_gram,
-    .energy = kernel_energy,
-    .logsumexp = kernel_logsumexp,
-    .flush = kernel_flush,
-};
+const ssm__kernels ssm__kernels_portable =
+    SSM__KERNEL_TABLE(SSM_ISA_PORTABLE, ssm__linear_portable);

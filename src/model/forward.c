@@ -15,8 +15,7 @@ enum { NORM_TOKENS = 8, HEAD_ROWS = 96 };
 typedef struct tile_run {
     const ssm_model *model;
     const float *weight; /* of the norm */
-    const float *in;
-    float *out;
+    float *in, *out;
     int64_t tokens;
 } tile_run;
 
@@ -31,7 +30,7 @@ static void norm_task(void *context, int64_t task, int thread)
         ssm__smaller(NORM_TOKENS, run->tokens - first), c->d_model, (float)c->norm_eps);
 }
 
-static void norm(const ssm_session *s, const float *in, const float *weight, int64_t tokens)
+static void norm(const ssm_session *s, float *in, const float *weight, int64_t tokens)
 {
     tile_run run = {
         .model = s->model, .weight = weight, .in = in, .out = s->normed, .tokens = tokens};
@@ -43,7 +42,7 @@ static void head_task(void *context, int64_t task, int thread)
     (void)thread;
     const tile_run *run = context;
     const ssm__matrix *w = &run->model->lm_head;
-    run->model->kernels->linear(w, NULL, ssm__dense((float *)(uintptr_t)run->in, w->cols),
+    run->model->kernels->linear(w, NULL, ssm__dense(run->in, w->cols),
                                 ssm__dense(run->out, w->rows), run->tokens, task * HEAD_ROWS,
                                 ssm__smaller((task + 1) * HEAD_ROWS, w->rows));
 }
