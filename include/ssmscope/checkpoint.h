@@ -100,20 +100,52 @@ typedef struct ssm_config {
     int64_t d_inner;
     int64_t d_state;
     int64_t d_conv;
-    int64_t dt_rank;                     /* Mamba-1, Falcon-Mamba; else 0 */
-    int64_t n_heads, head_dim, n_groups; /* Mamba-2; else 0 */
+    int64_t dt_rank; /* Mamba-1, Falcon-Mamba; else 0 */
+
+    /* Mamba-2; zero or false in the other families */
+    int64_t n_heads, head_dim, n_groups;
+    int64_t d_ssm;                      /* n_heads·head_dim, the width of the scan, ≤ d_inner */
+    int64_t norm_groups;                /* of the gated RMSNorm; n_groups unless asked for */
+    bool gated_norm;                    /* false: y = v·SiLU(z) without a norm */
+    bool norm_before_gate;              /* norm(v)·w·SiLU(z) instead of norm(v·SiLU(z))·w */
+    bool D_per_channel;                 /* D is [d_ssm] (D_has_hdim), not [n_heads] */
+    double dt_limit_low, dt_limit_high; /* Δ is clamped to them; 0 and infinity do nothing */
+
+    /* layers of attention among those of Mamba (ssm_checkpoint_layer_kind); zero when there are
+     * none */
+    int64_t n_query_heads, n_kv_heads, attention_head_dim;
+    int64_t attention_conv; /* width of the causal convolution on q, k, v; 0: none */
+    int64_t rotary_dim;     /* rotated leading coordinates of a head; 0: none */
+    double rotary_base;
+    bool rotary_interleaved; /* pairs (2i, 2i+1) instead of (i, i + rotary_dim/2) */
+    double softmax_scale;
+
+    int64_t d_mlp;   /* hidden width of the gated MLP of every block; 0: none */
+    bool layer_norm; /* LayerNorm with bias in place of RMSNorm */
     double norm_eps;
+    double mixer_norm_eps;          /* of the norms inside the mixer (Falcon-Mamba, Mamba-2) */
     bool tied;                      /* lm_head shares the embedding */
     int64_t bos_id, eos_id, pad_id; /* -1: not given */
 } ssm_config;
+
+/* What stands in a block's place of the mixer. Falcon-Mamba's is Mamba's. */
+typedef enum ssm_layer_kind {
+    SSM_LAYER_MAMBA,
+    SSM_LAYER_MAMBA2,
+    SSM_LAYER_ATTENTION,
+    SSM_LAYER_KINDS
+} ssm_layer_kind;
+
+SSM_API const char *ssm_layer_kind_name(ssm_layer_kind kind); /* "mamba", "mamba2", "attention" */
 
 /* ---- checkpoint ------------------------------------------------------------------------------ */
 
 typedef struct ssm_checkpoint ssm_checkpoint;
 
 typedef struct ssm_checkpoint_options {
-    bool lenient;      /* accept trailing bytes in safetensors files */
-    bool ignore_index; /* accept a stale index when the files present fill every slot */
+    bool lenient;        /* accept trailing bytes in safetensors files */
+    bool ignore_index;   /* accept a stale index when the files present fill every slot */
+    int64_t norm_groups; /* groups of Mamba-2's gated norm in place of n_groups; 0: n_groups */
 } ssm_checkpoint_options;
 
 /* Opens a model directory or a .safetensors file beside its config.json, resolves every tensor of
@@ -125,6 +157,7 @@ SSM_API ssm_status ssm_checkpoint_open(const char *path, const ssm_checkpoint_op
 SSM_API void ssm_checkpoint_close(ssm_checkpoint *checkpoint);
 SSM_API const char *ssm_checkpoint_path(const ssm_checkpoint *checkpoint);
 SSM_API const ssm_config *ssm_checkpoint_config(const ssm_checkpoint *checkpoint);
+SSM_API ssm_layer_kind ssm_checkpoint_layer_kind(const ssm_checkpoint *checkpoint, int64_t layer);
 /* All tensors of the files, used or not. */
 SSM_API int64_t ssm_checkpoint_count(const ssm_checkpoint *checkpoint);
 SSM_API const ssm_tensor *ssm_checkpoint_at(const ssm_checkpoint *checkpoint, int64_t i);

@@ -61,6 +61,19 @@ const char *ssm_family_name(ssm_family family)
     return (unsigned)family < sizeof names / sizeof names[0] ? names[family] : "?";
 }
 
+const char *ssm_layer_kind_name(ssm_layer_kind kind)
+{
+    static const char *const names[] = {[SSM_LAYER_MAMBA] = "mamba",
+                                        [SSM_LAYER_MAMBA2] = "mamba2",
+                                        [SSM_LAYER_ATTENTION] = "attention"};
+    return (unsigned)kind < SSM_LAYER_KINDS ? names[kind] : "?";
+}
+
+ssm_layer_kind ssm_checkpoint_layer_kind(const ssm_checkpoint *checkpoint, int64_t layer)
+{
+    return checkpoint->weights.layers[layer].kind;
+}
+
 const char *ssm_checkpoint_path(const ssm_checkpoint *checkpoint)
 {
     return checkpoint->path;
