@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tokenizer with the Hugging Face `tokenizers` library.
+r"""Makes tests/golden/tokenizer with the Hugging Face `tokenizers` library.
 
     pip install tokenizers==0.23.3
-    tools/make_tokenizer_goldens.py --neox PATH/TO/gpt-neox-20b/tokenizer.json
+    tools/make_tokenizer_goldens.py --neox PATH/TO/gpt-neox-20b/tokenizer.json \
+        --falcon PATH/TO/falcon/vocab.gguf --small PATH/TO/small
 
 Strings come from a generator that tests/support/test_text_generator.c repeats, so that only digests
 of the ids are stored:
@@ -39,6 +40,8 @@ import unicodedata
 import tokenizers
 from tokenizers import Tokenizer
 
+from gguf_vocab import falcon_tokenizer
+
 SEED = 0x73736D73636F7065
 STRINGS = 20000
 BLOCK = 100
@@ -67,6 +70,9 @@ FRAGMENTS = [
     "for (int i = 0; i < n; i++) {\n    x[i] += 1;\n}", "func (p *T) Len() int { return len(p.x) }",
     "\t\treturn nil, err\n", "|- ( ph -> ( ps <-> ch ) )", "$( comment $)", "https://example.org/a?b=c#d",
     "!", "?", "...", "!!", "()", "[]", "{}", "<>", "&&", "||", "==", "@#$%", "\\", "\"", "`", "~", "^",
+    ">>TITLE<<", ">>ANSWER<<", ">>TITLE", "<s>", "</s>", "<unk>", "<0x41>", "<0xE2>", "<0x", "\u2581", "\u2581the",
+    "##", "##ing", "\u0130stanbul", "STRASSE \u1e9e", "\ufb01ne", "\uff11\uff12\uff13", "\uff21", "\u043c", "\u00b3\u00b9",
+    "\u001d\u001e", "\u00a9", "\u20ac", "I'm", "do not", "isn't", "\u00c9t\u00c9", "\u017ft", "\u212a", "\u01c5",
 ]
 
 CANDIDATE_RANGES = [
@@ -182,7 +188,8 @@ def case(tokenizer, text, add_special=False):
 NAMED_TEXTS = (
     ["", " ", "\n", "\u0000", "a\u0000b", "\t", "\r\n", "a\u00a0b", "a\u2029b", "Hello, world!",
      "hello world", "12345", "1234567890", "don't", "DON'T", "  leading spaces", "multiple   spaces",
-     "trailing spaces  ", "a  b", "x<|endoftext|>y", "<|endoftext|><|padding|>", " <|endoftext|> ",
+     "trailing spaces  ", "a  b", "x<|endoftext|>y", "<|endoftext|><|padding|>", " <|endoftext|> ", ">>ANSWER<<x", "a >>TITLE<< b",
+     ">>COMMENT<<>>TITLE<<", ">>INTRODUCTION<< text", "\u001f\u001e\u001d", "\u043c", "a\n\n", "x\ufffd\ufffd\ufffdy",
      "cafe\u0301", "caf\u00e9", "\u1100\u1161\u11a8", "\ud55c\uad6d\uc5b4", "\ufffd", "\ufeffBOM",
      "\u00bd6789", "x\u00b2y", "a\u0301" * 40, "a" * 300, "ab" * 200, "\U0001F469\u200D\U0001F467",
      "\u0301", "e" + "\u0323\u0301" * 40]
@@ -190,14 +197,13 @@ NAMED_TEXTS = (
     + ["1234567"[:n] for n in range(1, 8)])
 
 
-def write_main(out, name, path, generator):
-    tokenizer = Tokenizer.from_file(str(path))
+def write_main(out, name, tokenizer, generator, full_cases=FULL_CASES):
     texts = [generator.string(i) for i in range(STRINGS)]
     with open(out / f"{name}.digests", "w", encoding="utf-8") as file:
         for block in range(0, STRINGS, BLOCK):
             print(*digests(tokenizer, texts[block:block + BLOCK]), file=file)
     with open(out / f"{name}.cases.jsonl", "w", encoding="utf-8") as file:
-        for text in NAMED_TEXTS + texts[:FULL_CASES]:
+        for text in NAMED_TEXTS + texts[:full_cases]:
             print(json.dumps(case(tokenizer, text), separators=(",", ":")), file=file)
 
 
@@ -370,9 +376,19 @@ def write_variants(out, tiny, generator):
             file.write("\n")
 
 
+SMALL = {"small_bytelevel": "tiny_bpe_bytelevel_tokenizer.json",
+         "small_falcon": "tiny_bpe_falcon_seq_tokenizer.json"}
+
+
+def sha256(path):
+    return hashlib.sha256(open(path, "rb").read()).hexdigest()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--neox", required=True, help="tokenizer.json of EleutherAI/gpt-neox-20b")
+    parser.add_argument("--falcon", required=True, help="GGUF file with Falcon's vocabulary")
+    parser.add_argument("--small", required=True, type=pathlib.Path, help="directory of " + ", ".join(SMALL.values()))
     root = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--tiny", default=root / "models/tiny/tokenizer.json")
     parser.add_argument("--out", default=root / "tests/golden/tokenizer", type=pathlib.Path)
@@ -385,13 +401,18 @@ def main():
                    "fragments": [f.encode().hex() for f in FRAGMENTS], "ranges": ranges}, file,
                   separators=(",", ":"))
         file.write("\n")
-    write_main(args.out, "neox", args.neox, generator)
-    write_main(args.out, "tiny", args.tiny, generator)
+    write_main(args.out, "neox", Tokenizer.from_file(args.neox), generator)
+    write_main(args.out, "tiny", Tokenizer.from_file(str(args.tiny)), generator)
+    write_main(args.out, "falcon", Tokenizer.from_str(json.dumps(falcon_tokenizer(args.falcon))), generator,
+               full_cases=50)
+    for name, file in SMALL.items():
+        write_main(args.out, name, Tokenizer.from_file(str(args.small / file)), generator, full_cases=0)
     write_variants(args.out, args.tiny, generator)
     manifest = {"script": "tools/make_tokenizer_goldens.py", "tokenizers": tokenizers.__version__,
                 "python": sys.version.split()[0], "unicode": unicodedata.unidata_version,
-                "neox_sha256": hashlib.sha256(open(args.neox, "rb").read()).hexdigest(),
-                "tiny_sha256": hashlib.sha256(open(args.tiny, "rb").read()).hexdigest()}
+                "neox_sha256": sha256(args.neox), "tiny_sha256": sha256(args.tiny),
+                "falcon_sha256": sha256(args.falcon),
+                **{f"{name}_sha256": sha256(args.small / file) for name, file in SMALL.items()}}
     (args.out / "MANIFEST.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 

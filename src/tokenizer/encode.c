@@ -10,6 +10,7 @@
 typedef struct encoder {
     const ssm_tokenizer *tokenizer;
     bool special_as_text;
+    bool at_start; /* what is encoded begins where the whole text begins */
     ssm__pretokenizer_run *pretokenizer;
     ssm__bpe_run *bpe;
     ssm_text normalized;
@@ -40,7 +41,8 @@ static ssm_status encode_plain(encoder *e, const char *text, size_t bytes, ssm_e
     const unsigned char *cut;
     const ssm__pieces *pieces;
     bool split;
-    SSM__TRY(ssm__pretokenize(e->pretokenizer, text, bytes, &cut, &pieces, &split, err));
+    SSM__TRY(
+        ssm__pretokenize(e->pretokenizer, text, bytes, e->at_start, &cut, &pieces, &split, err));
     for (size_t i = 0; i < pieces->count; i++) {
         ssm__piece piece = pieces->data[i];
         SSM__TRY(encode_piece(e, cut + piece.start, piece.end - piece.start, split, err));
@@ -59,12 +61,15 @@ static ssm_status cut_tokens(encoder *e, const ssm__matcher *matcher, const char
                           .text = (const unsigned char *)text,
                           .bytes = bytes,
                           .special_as_text = e->special_as_text};
+    const bool at_start = e->at_start;
     for (;;) {
         ssm__cut cut = ssm__cutter_next(&cutter);
         if (cut.before_start < cut.before_end) {
+            e->at_start = at_start && cut.before_start == 0;
             SSM__TRY(fn(e, text + cut.before_start, cut.before_end - cut.before_start, err));
         }
         if (cut.token == NULL) {
+            e->at_start = at_start;
             return SSM_STATUS_OK;
         }
         SSM__TRY(ssm__ids_push(e->ids, cut.token->id, err));
@@ -138,7 +143,10 @@ ssm_status ssm__tokenizer_encode(const ssm_tokenizer *tokenizer, const char *tex
         text = repaired.data;
         bytes = repaired.bytes;
     }
-    encoder e = {.tokenizer = tokenizer, .special_as_text = options->special_as_text, .ids = ids};
+    encoder e = {.tokenizer = tokenizer,
+                 .special_as_text = options->special_as_text,
+                 .at_start = true,
+                 .ids = ids};
     int64_t before = ids->count;
     ssm_status status = ssm__ids_reserve(ids, (int64_t)(bytes / 4) + 8, err);
     if (status == SSM_STATUS_OK) {

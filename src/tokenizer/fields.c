@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tokenizer/unicode.h"
 
 ssm_status ssm__fail_field(const char *path, const char *where, ssm_error *err, const char *format,
                            ...)
@@ -51,6 +52,24 @@ ssm_status ssm__fields_known(const char *path, const char *where, const json_t *
         if (known[i] == NULL) {
             return ssm__fail_field(path, where, err, "has the unknown field \"%.100s\"", key);
         }
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status ssm__fields_none(const char *path, const char *where, const json_t *spec, ssm_error *err)
+{
+    static const char *const known[] = {"type", NULL};
+    return ssm__fields_known(path, where, spec, known, err);
+}
+
+ssm_status ssm__field_character(const char *path, const char *where, const json_t *spec,
+                                const char *name, uint32_t *out, ssm_error *err)
+{
+    const json_t *value = json_object_get(spec, name);
+    const unsigned char *text = (const unsigned char *)json_string_value(value);
+    size_t bytes = json_string_length(value);
+    if (text == NULL || bytes == 0 || ssm__utf8_read(text, out) != bytes) {
+        return ssm__fail_field(path, where, err, "needs \"%s\": a string of one character", name);
     }
     return SSM_STATUS_OK;
 }

@@ -23,6 +23,12 @@ ssm_status ssm__field_type(const char *path, const char *where, const json_t *sp
 /* Every key of spec is in the NULL-terminated list. */
 ssm_status ssm__fields_known(const char *path, const char *where, const json_t *spec,
                              const char *const *known, ssm_error *err);
+/* spec has no field but "type". */
+ssm_status ssm__fields_none(const char *path, const char *where, const json_t *spec,
+                            ssm_error *err);
+/* A required string of one character. */
+ssm_status ssm__field_character(const char *path, const char *where, const json_t *spec,
+                                const char *name, uint32_t *out, ssm_error *err);
 /* A required boolean. */
 ssm_status ssm__field_bool(const char *path, const char *where, const json_t *spec,
                            const char *name, bool *out, ssm_error *err);

@@ -173,6 +173,9 @@ static ssm_status parse_root(const char *path, const json_t *root, ssm_tokenizer
                                       &tokenizer->postprocessor, err));
     SSM__TRY(ssm__decoder_parse(path, json_object_get(root, "decoder"), &tokenizer->decoder, err));
     SSM__TRY(ssm__bpe_parse(path, json_object_get(root, "model"), &tokenizer->bpe, err));
+    const ssm__pretokenizer *stages = &tokenizer->pretokenizer;
+    tokenizer->pretokenizer.bytes =
+        stages->count > 0 && stages->stages[stages->count - 1].kind == SSM__PRETOKENIZER_BYTE_LEVEL;
     SSM__TRY(ssm__unicode_create(&tokenizer->unicode, err));
     SSM__TRY(parse_added_tokens(path, root, tokenizer, err));
     SSM__TRY(ssm__tokens_build(tokenizer, err));

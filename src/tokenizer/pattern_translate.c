@@ -20,7 +20,7 @@
     "\\x{1F169}\\x{1F170}-\\x{1F189}"
 
 typedef struct translator {
-    const char *path;
+    ssm__pattern_place place;
     const char *text;
     size_t bytes;
     size_t at;
@@ -30,8 +30,9 @@ typedef struct translator {
 
 static ssm_status refuse(const translator *t, const char *what)
 {
-    return ssm__fail_field(t->path, "pre_tokenizer", t->err,
-                           "Split: %s at byte %zu of the pattern is not supported", what, t->at);
+    return ssm__fail_field(t->place.path, t->place.where, t->err,
+                           "%s: %s at byte %zu of the pattern is not supported", t->place.type,
+                           what, t->at);
 }
 
 static ssm_status put(const translator *t, const char *text)
@@ -193,10 +194,10 @@ static ssm_status interval(translator *t)
     return SSM_STATUS_OK;
 }
 
-ssm_status ssm__pattern_translate(const char *path, const char *text, size_t bytes, ssm_text *out,
-                                  ssm_error *err)
+ssm_status ssm__pattern_translate(ssm__pattern_place place, const char *text, size_t bytes,
+                                  ssm_text *out, ssm_error *err)
 {
-    translator t = {path, text, bytes, 0, out, err};
+    translator t = {place, text, bytes, 0, out, err};
     SSM__TRY(put(&t, ""));
     while (t.at < bytes) {
         switch (text[t.at]) {

@@ -1,16 +1,27 @@
-/* tokenizer/split_pattern.h: the pattern of a Split stage, matched by PCRE2. */
+/* tokenizer/split_pattern.h: the pattern of Split and Replace, matched by PCRE2. */
 #ifndef SSM_TOKENIZER_SPLIT_PATTERN_H
 #define SSM_TOKENIZER_SPLIT_PATTERN_H
 
+#include <jansson.h>
 #include <ssmscope/tokenizer.h>
 
 /* A compiled pattern; may be shared by threads. */
 typedef struct ssm__pattern ssm__pattern;
 
+/* Where a pattern stands, for messages: the file, the stage ("pre_tokenizer"), its type. */
+typedef struct ssm__pattern_place {
+    const char *path;
+    const char *where;
+    const char *type;
+} ssm__pattern_place;
+
 /* Compiles an Oniguruma (Ruby syntax) expression. What PCRE2 reads differently is rewritten, what
  * it cannot express is refused by name. literal: the text itself. Errors: FILE, MEMORY. */
-ssm_status ssm__pattern_compile(const char *path, const char *text, size_t bytes, bool literal,
-                                ssm__pattern **out, ssm_error *err);
+ssm_status ssm__pattern_compile(ssm__pattern_place place, const char *text, size_t bytes,
+                                bool literal, ssm__pattern **out, ssm_error *err);
+/* Compiles the field "pattern" of spec, {"Regex": …} or {"String": …}. Errors: FILE, MEMORY. */
+ssm_status ssm__pattern_parse(const char *path, const char *where, const char *type,
+                              const json_t *spec, ssm__pattern **out, ssm_error *err);
 void ssm__pattern_free(ssm__pattern *pattern);
 
 /* Match data of one call. Errors: MEMORY. */
@@ -27,7 +38,7 @@ ssm_status ssm__pattern_find(ssm__pattern_run *run, const unsigned char *subject
                              ssm_error *err);
 
 /* The PCRE2 text of an Oniguruma expression, appended to *out. Errors: FILE, MEMORY. */
-ssm_status ssm__pattern_translate(const char *path, const char *text, size_t bytes, ssm_text *out,
-                                  ssm_error *err);
+ssm_status ssm__pattern_translate(ssm__pattern_place place, const char *text, size_t bytes,
+                                  ssm_text *out, ssm_error *err);
 
 #endif

@@ -22,9 +22,23 @@ static bool is_alphabetic_symbol(uint32_t c)
            (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
+/* The ASCII symbols ($ + < = > ^ ` | ~) count as punctuation, as in Rust's is_ascii_punctuation. */
+static uint8_t punctuation_class(uint32_t c)
+{
+    if (c < 0x80) {
+        bool other = (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) ||
+                     (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
+        return other ? SSM__CHAR_PUNCTUATION : 0;
+    }
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO
+               ? SSM__CHAR_PUNCTUATION
+               : 0;
+}
+
 static uint8_t category_class(uint32_t c)
 {
-    uint8_t bits = is_white_space(c) ? SSM__CHAR_SPACE : 0;
+    uint8_t bits = (uint8_t)((is_white_space(c) ? SSM__CHAR_SPACE : 0) | punctuation_class(c));
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:

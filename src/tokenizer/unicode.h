@@ -8,11 +8,12 @@
 #include <ssmscope/base.h>
 
 enum {
-    SSM__CHAR_LETTER = 1,  /* general category L*, \p{L} */
-    SSM__CHAR_NUMBER = 2,  /* general category N*, \p{N} */
-    SSM__CHAR_SPACE = 4,   /* property White_Space, \s */
-    SSM__CHAR_WORD = 8,    /* Alphabetic, M*, Nd, Pc, Join_Control: \w of UTS 18 */
-    SSM__CHAR_UNSAFE = 16, /* NFC may change it, or join it to what stands before it */
+    SSM__CHAR_LETTER = 1,       /* general category L*, \p{L} */
+    SSM__CHAR_NUMBER = 2,       /* general category N*, \p{N} */
+    SSM__CHAR_SPACE = 4,        /* property White_Space, \s */
+    SSM__CHAR_WORD = 8,         /* Alphabetic, M*, Nd, Pc, Join_Control: \w of UTS 18 */
+    SSM__CHAR_PUNCTUATION = 64, /* general category P*, or ASCII that is no letter or digit */
+    SSM__CHAR_UNSAFE = 16,      /* NFC may change it, or join it to what stands before it */
 
     SSM__CLASS_TABLE = 0x30000, /* code points with a table entry; the rest is computed */
     SSM__REPLACEMENT = 0xFFFD

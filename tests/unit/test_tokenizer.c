@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <ssmscope/tokenizer.h>
 
+#include "test_gguf.h"
 #include "test_paths.h"
 #include "test_text_generator.h"
 
@@ -358,17 +359,18 @@ static ssm_tokenizer *open_shared(const char *relative)
     return tokenizer;
 }
 
-/* Texts between separator lines, a line of ids for each. */
-static void neox_cases(void **state)
+/* Texts between separator lines, a line of ids for each. Frees the tokenizer. */
+static void check_separated(ssm_tokenizer *tokenizer, const char *directory)
 {
-    (void)state;
     static const char separator[] = "\n__ggml_vocab_test__\n";
-    ssm_tokenizer *neox = open_shared("data/tokenizers/gpt-neox/tokenizer.json");
+    char relative[TEST_PATH_MAX];
     char inputs[TEST_PATH_MAX];
     char outputs[TEST_PATH_MAX];
-    if (neox == NULL || !test_shared_path(inputs, "data/tokenizers/gpt-neox/cases.inp") ||
-        !test_shared_path(outputs, "data/tokenizers/gpt-neox/cases.out")) {
-        ssm_tokenizer_free(neox);
+    snprintf(relative, sizeof relative, "%s/cases.inp", directory);
+    bool found = tokenizer != NULL && test_shared_path(inputs, relative);
+    snprintf(relative, sizeof relative, "%s/cases.out", directory);
+    if (!found || !test_shared_path(outputs, relative)) {
+        ssm_tokenizer_free(tokenizer);
         skip();
     }
     size_t bytes;
@@ -383,7 +385,7 @@ static void neox_cases(void **state)
         if (end == NULL) {
             break;
         }
-        encode(neox, text, (size_t)(end - text), &ids);
+        encode(tokenizer, text, (size_t)(end - text), &ids);
         char *line_end = strchr(line, '\n');
         assert_non_null(line_end);
         *line_end = '\0';
@@ -407,20 +409,32 @@ static void neox_cases(void **state)
     free(texts);
     free(lines);
     ssm_ids_free(&ids);
-    ssm_tokenizer_free(neox);
+    ssm_tokenizer_free(tokenizer);
 }
 
-static void small_cases(void **state)
+static void neox_cases(void **state)
 {
     (void)state;
-    ssm_tokenizer *small = open_shared("data/tokenizers/small/tiny_bpe_bytelevel_tokenizer.json");
+    check_separated(open_shared("data/tokenizers/gpt-neox/tokenizer.json"),
+                    "data/tokenizers/gpt-neox");
+}
+
+static void falcon_cases(void **state)
+{
+    (void)state;
+    check_separated(test_falcon_tokenizer(), "data/tokenizers/falcon");
+}
+
+static void check_small(const char *section, const char *tokenizer_file)
+{
+    ssm_tokenizer *small = open_shared(tokenizer_file);
     char path[TEST_PATH_MAX];
     if (small == NULL || !test_shared_path(path, "data/tokenizers/small/hf_cases.json")) {
         ssm_tokenizer_free(small);
         skip();
     }
     json_t *root = json_load_file(path, 0, NULL);
-    const json_t *cases = json_object_get(json_object_get(root, "byte_level"), "cases");
+    const json_t *cases = json_object_get(json_object_get(root, section), "cases");
     assert_true(json_array_size(cases) > 5);
     ssm_ids ids = {0};
     ssm_text out = {0};
@@ -442,6 +456,18 @@ static void small_cases(void **state)
     ssm_tokenizer_free(small);
 }
 
+static void small_cases(void **state)
+{
+    (void)state;
+    check_small("byte_level", "data/tokenizers/small/tiny_bpe_bytelevel_tokenizer.json");
+}
+
+static void small_falcon_cases(void **state)
+{
+    (void)state;
+    check_small("falcon_seq", "data/tokenizers/small/tiny_bpe_falcon_seq_tokenizer.json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,7 +476,8 @@ int main(void)
         cmocka_unit_test(special_tokens),      cmocka_unit_test(invalid_utf8),
         cmocka_unit_test(nul_and_empty),       cmocka_unit_test(appending),
         cmocka_unit_test(ids_outside),         cmocka_unit_test(long_texts),
-        cmocka_unit_test(neox_cases),          cmocka_unit_test(small_cases),
+        cmocka_unit_test(neox_cases),          cmocka_unit_test(falcon_cases),
+        cmocka_unit_test(small_cases),         cmocka_unit_test(small_falcon_cases),
     };
     return cmocka_run_group_tests(tests, open_tiny, close_tiny);
 }

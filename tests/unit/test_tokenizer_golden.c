@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "test_gguf.h"
 #include "test_paths.h"
 #include "test_text_generator.h"
 #include "tokenizer/tokenizer.h"
@@ -101,17 +102,14 @@ static void check_case(run *r, const json_t *spec, const char *name, size_t inde
     check_text(&r->text, json_object_get(spec, "skipped"), name, index);
 }
 
-static void check_tokenizer(const char *path, const char *name)
+/* The cases and digests of `name`; frees the tokenizer. */
+static void check_tokenizer(ssm_tokenizer *tokenizer, const char *name)
 {
-    ssm_error err = {0};
-    run r = {0};
-    if (ssm_tokenizer_open(path, &r.tokenizer, &err) != SSM_STATUS_OK) {
-        fail_msg("%s: %s", err.file, err.message);
-    }
+    run r = {.tokenizer = tokenizer};
     char file[64];
     snprintf(file, sizeof file, "%s.cases.jsonl", name);
     json_t *cases = read_json_lines(file);
-    assert_true(json_array_size(cases) > 200);
+    assert_true(json_array_size(cases) > 100);
     for (size_t i = 0; i < json_array_size(cases); i++) {
         check_case(&r, json_array_get(cases, i), name, i);
     }
@@ -140,20 +138,57 @@ static void check_tokenizer(const char *path, const char *name)
     run_free(&r);
 }
 
+static void check_file(const char *path, const char *name)
+{
+    ssm_error err = {0};
+    ssm_tokenizer *tokenizer = NULL;
+    if (ssm_tokenizer_open(path, &tokenizer, &err) != SSM_STATUS_OK) {
+        fail_msg("%s: %s", err.file, err.message);
+    }
+    check_tokenizer(tokenizer, name);
+}
+
+static void check_shared(const char *relative, const char *name)
+{
+    char path[TEST_PATH_MAX];
+    if (!test_shared_path(path, relative)) {
+        skip();
+    }
+    check_file(path, name);
+}
+
 static void tiny(void **state)
 {
     (void)state;
-    check_tokenizer(SSM_SOURCE_DIR "/models/tiny/tokenizer.json", "tiny");
+    check_file(SSM_SOURCE_DIR "/models/tiny/tokenizer.json", "tiny");
 }
 
 static void neox(void **state)
 {
     (void)state;
-    char path[TEST_PATH_MAX];
-    if (!test_shared_path(path, "data/tokenizers/gpt-neox/tokenizer.json")) {
+    check_shared("data/tokenizers/gpt-neox/tokenizer.json", "neox");
+}
+
+static void small_bytelevel(void **state)
+{
+    (void)state;
+    check_shared("data/tokenizers/small/tiny_bpe_bytelevel_tokenizer.json", "small_bytelevel");
+}
+
+static void small_falcon(void **state)
+{
+    (void)state;
+    check_shared("data/tokenizers/small/tiny_bpe_falcon_seq_tokenizer.json", "small_falcon");
+}
+
+static void falcon(void **state)
+{
+    (void)state;
+    ssm_tokenizer *tokenizer = test_falcon_tokenizer();
+    if (tokenizer == NULL) {
         skip();
     }
-    check_tokenizer(path, "neox");
+    check_tokenizer(tokenizer, "falcon");
 }
 
 /* ---- variants: one stage replaced ------------------------------------------------------------ */
@@ -243,7 +278,10 @@ static void variants(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiny), cmocka_unit_test(neox),
-                                       cmocka_unit_test(variants)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiny),         cmocka_unit_test(neox),
+        cmocka_unit_test(falcon),       cmocka_unit_test(small_bytelevel),
+        cmocka_unit_test(small_falcon), cmocka_unit_test(variants),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,12 +99,11 @@ static const broken table[] = {
      "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}",
      "normalizer Lowercase is not supported"},
     /* pre-tokenizer */
-    {"unknown pre-tokenizer", "pre_tokenizer", "{\"type\":\"Metaspace\"}",
-     "pre_tokenizer Metaspace is not supported yet"},
-    {"pre-tokenizer of a later issue", "pre_tokenizer",
-     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":false}]"
-     "}",
-     "pre_tokenizer Digits is not supported yet"},
+    {"unknown pre-tokenizer", "pre_tokenizer", "{\"type\":\"UnicodeScripts\"}",
+     "pre_tokenizer UnicodeScripts is not supported yet"},
+    {"unknown pre-tokenizer in a sequence", "pre_tokenizer",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"FixedLength\",\"length\":5}]}",
+     "pre_tokenizer FixedLength is not supported yet"},
     {"ByteLevel without add_prefix_space", "pre_tokenizer", "{\"type\":\"ByteLevel\"}",
      "needs \"add_prefix_space\""},
     {"ByteLevel with a field", "pre_tokenizer",

@@ -225,7 +225,9 @@ static void gpt2_pattern(void **state)
         "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
     ssm__pattern *pattern = NULL;
     ssm__pattern_run *run = NULL;
-    assert_int_equal(ssm__pattern_compile("t", regex, strlen(regex), false, &pattern, NULL), 0);
+    assert_int_equal(ssm__pattern_compile((ssm__pattern_place){"t", "pre_tokenizer", "Split"},
+                                          regex, strlen(regex), false, &pattern, NULL),
+                     0);
     assert_int_equal(ssm__pattern_run_create(pattern, &run, NULL), 0);
     text_generator generator = text_generator_create();
     for (int64_t i = 0; i < 5000; i++) {
@@ -280,7 +282,9 @@ static void behaviors(void **state)
 static void check_translation(const char *from, const char *to)
 {
     ssm_text out = {0};
-    assert_int_equal(ssm__pattern_translate("t", from, strlen(from), &out, NULL), 0);
+    assert_int_equal(ssm__pattern_translate((ssm__pattern_place){"t", "pre_tokenizer", "Split"},
+                                            from, strlen(from), &out, NULL),
+                     0);
     assert_string_equal(out.data, to);
     ssm_text_free(&out);
 }
@@ -297,7 +301,9 @@ static void translation(void **state)
     check_translation("\\.\\[\\ ", "\\.\\[\\ ");
     check_translation("x*+y?+z++", "x*+y?+z++");
     ssm_text out = {0};
-    assert_int_equal(ssm__pattern_translate("t", "[\\s-]", 5, &out, NULL), 0);
+    assert_int_equal(ssm__pattern_translate((ssm__pattern_place){"t", "pre_tokenizer", "Split"},
+                                            "[\\s-]", 5, &out, NULL),
+                     0);
     assert_non_null(strstr(out.data, "\\x{3000}\\-]"));
     ssm_text_free(&out);
 }
@@ -313,7 +319,9 @@ static void pattern_limit(void **state)
     ssm__pattern *pattern = NULL;
     ssm__pattern_run *run = NULL;
     ssm_error err = {0};
-    assert_int_equal(ssm__pattern_compile("t", regex, strlen(regex), false, &pattern, &err), 0);
+    assert_int_equal(ssm__pattern_compile((ssm__pattern_place){"t", "pre_tokenizer", "Split"},
+                                          regex, strlen(regex), false, &pattern, &err),
+                     0);
     assert_int_equal(ssm__pattern_run_create(pattern, &run, &err), 0);
     bool found;
     size_t start;
