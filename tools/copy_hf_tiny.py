@@ -3,8 +3,8 @@
 
 usage: tools/copy_hf_tiny.py SOURCE   (a directory that holds mamba-tied, mamba-untied-bias-conv3, ...)
 
-Of expect/expected.safetensors only what the tests compare is kept: ids.S, logits_float64.S and
-hidden_float64.S. Writes MANIFEST with the origin and a SHA-256 of every file. Standard library only.
+Of expect/expected.safetensors only what the tests compare is kept: ids.S, logits_float64.S,
+hidden_float64.S and, of models with groups, logits_grouped_norm.S. Writes MANIFEST with the origin and a SHA-256 of every file. Standard library only.
 """
 import hashlib
 import json
@@ -13,8 +13,9 @@ import shutil
 import struct
 import sys
 
-MODELS = ["mamba-tied", "mamba-untied-bias-conv3", "mamba-bf16-sharded"]
-KEPT = ("ids.", "logits_float64.", "hidden_float64.")
+MODELS = ["mamba-tied", "mamba-untied-bias-conv3", "mamba-bf16-sharded", "falcon",
+          "mamba2-g1-chunks", "mamba2-g4-limit"]
+KEPT = ("ids.", "logits_float64.", "hidden_float64.", "logits_grouped_norm.")
 
 
 def read_safetensors(path):
@@ -54,7 +55,7 @@ def main():
     source = pathlib.Path(sys.argv[1])
     golden = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "hf-tiny"
     lines = [
-        "# Tiny random Mamba-1 models in Hugging Face layout, made for this project with",
+        "# Tiny random models in Hugging Face layout, made for this project with",
         "# transformers 4.57.1 and torch 2.5.1; expectations are an independent float64 recurrence.",
         "# Copied by tools/copy_hf_tiny.py. SHA-256, bytes, file.",
     ]

@@ -14,8 +14,8 @@ double ssm__ref_silu(double x)
     return x / (1.0 + exp(-x));
 }
 
-void ssm__ref_conv_silu(const double *x, const double *weight, const double *bias, double *out,
-                        int64_t tokens, int64_t channels, int64_t d_conv)
+void ssm__ref_conv(const double *x, const double *weight, const double *bias, double *out,
+                   int64_t tokens, int64_t channels, int64_t d_conv)
 {
     for (int64_t t = 0; t < tokens; t++) {
         for (int64_t e = 0; e < channels; e++) {
@@ -26,7 +26,16 @@ void ssm__ref_conv_silu(const double *x, const double *weight, const double *bia
                     sum += weight[e * d_conv + j] * x[source * channels + e];
                 }
             }
-            out[t * channels + e] = ssm__ref_silu(sum);
+            out[t * channels + e] = sum;
         }
+    }
+}
+
+void ssm__ref_conv_silu(const double *x, const double *weight, const double *bias, double *out,
+                        int64_t tokens, int64_t channels, int64_t d_conv)
+{
+    ssm__ref_conv(x, weight, bias, out, tokens, channels, d_conv);
+    for (int64_t i = 0; i < tokens * channels; i++) {
+        out[i] = ssm__ref_silu(out[i]);
     }
 }

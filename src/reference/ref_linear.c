@@ -1,4 +1,4 @@
-/* reference/ref_linear.c: y = x Wᵀ + b, and log Σ exp. */
+/* reference/ref_linear.c: y = x Wᵀ + b, columns of a matrix, and log Σ exp. */
 #include "reference/reference.h"
 
 #include <math.h>
@@ -50,6 +50,16 @@ void ssm__ref_linear(const ssm_tensor *w, const ssm_tensor *bias, const double *
                 chunk[i] = ssm_tensor_get(w, row * cols + k + i);
             }
             add_products(chunk, x + k, cols, count, y + row, rows, tokens);
+        }
+    }
+}
+
+void ssm__ref_columns(const double *from, int64_t tokens, int64_t stride, int64_t begin,
+                      int64_t width, double *to)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t k = 0; k < width; k++) {
+            to[t * width + k] = from[t * stride + begin + k];
         }
     }
 }

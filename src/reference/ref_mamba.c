@@ -1,4 +1,5 @@
-/* reference/ref_mamba.c: one Mamba-1 mixer (Gu & Dao, 2023) in float64; docs/mamba1.md. */
+/* reference/ref_mamba.c: one mixer of Mamba-1 (Gu & Dao, 2023) or of Falcon-Mamba in float64;
+ * docs/mamba1.md. */
 #include "reference/reference.h"
 
 #include <math.h>
@@ -49,15 +50,13 @@ static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w
     return SSM_STATUS_OK;
 }
 
-/* Columns begin … begin+width−1 of a matrix with `stride` columns. */
-static void take_columns(const double *from, int64_t tokens, int64_t stride, int64_t begin,
-                         int64_t width, double *to)
+/* Falcon-Mamba: RMSNorm without weight over each of dt, B and C. */
+static void norm_low(const ssm_config *c, int64_t tokens, scratch *s)
 {
-    for (int64_t t = 0; t < tokens; t++) {
-        for (int64_t k = 0; k < width; k++) {
-            to[t * width + k] = from[t * stride + begin + k];
-        }
-    }
+    const double eps = c->mixer_norm_eps;
+    ssm__ref_rmsnorm(s->dt_low, NULL, s->dt_low, tokens, c->dt_rank, eps);
+    ssm__ref_rmsnorm(s->B, NULL, s->B, tokens, c->d_state, eps);
+    ssm__ref_rmsnorm(s->C, NULL, s->C, tokens, c->d_state, eps);
 }
 
 static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const uint8_t *keep,
@@ -66,15 +65,18 @@ static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const ui
     const int64_t E = c->d_inner, N = c->d_state, R = c->dt_rank;
 
     ssm__ref_linear(&w->in_proj, &w->in_proj_bias, x, s->in, tokens);
-    take_columns(s->in, tokens, 2 * E, 0, E, s->xs);
-    take_columns(s->in, tokens, 2 * E, E, E, s->z);
+    ssm__ref_columns(s->in, tokens, 2 * E, 0, E, s->xs);
+    ssm__ref_columns(s->in, tokens, 2 * E, E, E, s->z);
 
     ssm__ref_conv_silu(s->xs, s->conv, s->conv_bias, s->u, tokens, E, c->d_conv);
 
     ssm__ref_linear(&w->x_proj, NULL, s->u, s->low, tokens);
-    take_columns(s->low, tokens, R + 2 * N, 0, R, s->dt_low);
-    take_columns(s->low, tokens, R + 2 * N, R, N, s->B);
-    take_columns(s->low, tokens, R + 2 * N, R + N, N, s->C);
+    ssm__ref_columns(s->low, tokens, R + 2 * N, 0, R, s->dt_low);
+    ssm__ref_columns(s->low, tokens, R + 2 * N, R, N, s->B);
+    ssm__ref_columns(s->low, tokens, R + 2 * N, R + N, N, s->C);
+    if (c->family == SSM_FAMILY_FALCON_MAMBA) {
+        norm_low(c, tokens, s);
+    }
 
     ssm__ref_linear(&w->dt_proj, &w->dt_proj_bias, s->dt_low, s->delta, tokens);
     for (int64_t i = 0; i < tokens * E; i++) {
@@ -111,7 +113,7 @@ ssm_status ssm__ref_mamba_mixer(const ssm_config *config, const ssm__layer_weigh
     if (status == SSM_STATUS_OK) {
         run_mixer(config, w, keep, x, tokens, &s, out, modes);
         if (y) {
-            take_columns(s.y, tokens, config->d_inner, 0, config->d_inner, y);
+            ssm__ref_columns(s.y, tokens, config->d_inner, 0, config->d_inner, y);
         }
     }
     free_scratch(&s);

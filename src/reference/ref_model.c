@@ -33,16 +33,43 @@ static void embed(const ssm_tensor *embedding, const int32_t *ids, int64_t count
     }
 }
 
-/* stream += mixer(norm(stream)); normed and out are scratch [L][D]. */
+static ssm_status run_mixer(const ssm_config *config, const ssm__layer_weights *w,
+                            const uint8_t *keep, const double *x, int64_t count, double *out,
+                            ssm_error *err)
+{
+    switch (w->kind) {
+    case SSM_LAYER_MAMBA2:
+        return ssm__ref_mamba2_mixer(config, w, keep, x, count, out, NULL, NULL, err);
+    case SSM_LAYER_ATTENTION:
+        return ssm__ref_attention(config, w, x, count, out, err);
+    case SSM_LAYER_MAMBA:
+    case SSM_LAYER_KINDS:
+        break;
+    }
+    return ssm__ref_mamba_mixer(config, w, keep, x, count, out, NULL, NULL, err);
+}
+
+static void add(const double *x, int64_t count, double *stream)
+{
+    for (int64_t i = 0; i < count; i++) {
+        stream[i] += x[i];
+    }
+}
+
+/* stream += mixer(norm(stream)), then stream += mlp(norm2(stream)); normed and out are scratch
+ * [L][D]. */
 static ssm_status run_block(const ssm_config *config, const ssm__layer_weights *w,
                             const uint8_t *keep, int64_t count, double *stream, double *normed,
                             double *out, ssm_error *err)
 {
     const int64_t D = config->d_model;
-    ssm__ref_rmsnorm(stream, &w->norm, normed, count, D, config->norm_eps);
-    SSM__TRY(ssm__ref_mamba_mixer(config, w, keep, normed, count, out, NULL, NULL, err));
-    for (int64_t i = 0; i < count * D; i++) {
-        stream[i] += out[i];
+    ssm__ref_block_norm(config, &w->norm, &w->norm_bias, stream, normed, count);
+    SSM__TRY(run_mixer(config, w, keep, normed, count, out, err));
+    add(out, count * D, stream);
+    if (config->d_mlp > 0) {
+        ssm__ref_block_norm(config, &w->norm2, &w->norm2_bias, stream, normed, count);
+        SSM__TRY(ssm__ref_mlp(config, w, normed, count, out, err));
+        add(out, count * D, stream);
     }
     return SSM_STATUS_OK;
 }
@@ -52,7 +79,9 @@ static ssm_status run_model(const ssm_config *config, const ssm__weights *weight
                             double *normed, double *out, double *logits, double *hidden,
                             ssm_error *err)
 {
-    const int64_t D = config->d_model, modes = config->d_inner * config->d_state;
+    const bool mamba2 = config->family == SSM_FAMILY_MAMBA2;
+    const int64_t D = config->d_model;
+    const int64_t modes = (mamba2 ? config->d_ssm : config->d_inner) * config->d_state;
     const size_t stream_bytes = (size_t)(count * D) * sizeof *stream;
     embed(&weights->embedding, ids, count, D, stream);
     for (int64_t layer = 0; layer <= config->n_layers; layer++) {
@@ -65,7 +94,7 @@ static ssm_status run_model(const ssm_config *config, const ssm__weights *weight
         }
     }
     if (logits) {
-        ssm__ref_rmsnorm(stream, &weights->norm_f, normed, count, D, config->norm_eps);
+        ssm__ref_block_norm(config, &weights->norm_f, &weights->norm_f_bias, stream, normed, count);
         ssm__ref_linear(&weights->lm_head, NULL, normed, logits, count);
     }
     return SSM_STATUS_OK;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -13,11 +14,18 @@
 
 #include "test_numbers.h"
 
+/* MODEL/FILE below tests/golden; a model without a folder of its own is one of hf-tiny. */
+static const char *path_of(char out[TEST_PATH_MAX], const char *model, const char *file)
+{
+    char relative[160];
+    snprintf(relative, sizeof relative, "%s%s%s", strchr(model, '/') ? "" : "hf-tiny/", model,
+             file);
+    return test_golden_path(out, relative);
+}
+
 const char *golden_model_path(char out[TEST_PATH_MAX], const char *model)
 {
-    char relative[128];
-    snprintf(relative, sizeof relative, "hf-tiny/%s", model);
-    return test_golden_path(out, relative);
+    return path_of(out, model, "");
 }
 
 static double *numbers(const ssm_safetensors *file, const char *what, int sequence, int64_t *count)
@@ -34,17 +42,22 @@ static double *numbers(const ssm_safetensors *file, const char *what, int sequen
     return out;
 }
 
-golden_sequence golden_read(const char *model, int sequence)
+static ssm_safetensors *open_expected(const char *model)
 {
-    char relative[128], path[TEST_PATH_MAX];
-    snprintf(relative, sizeof relative, "hf-tiny/%s/expect/expected.safetensors", model);
+    char path[TEST_PATH_MAX];
     ssm_safetensors *file = NULL;
     ssm_error err;
     ssm_error_clear(&err);
-    if (ssm_safetensors_open(test_golden_path(path, relative), false, &file, &err) !=
-        SSM_STATUS_OK) {
+    if (ssm_safetensors_open(path_of(path, model, "/expect/expected.safetensors"), false, &file,
+                             &err) != SSM_STATUS_OK) {
         fail_msg("%s: %s", path, err.message);
     }
+    return file;
+}
+
+golden_sequence golden_read(const char *model, int sequence)
+{
+    ssm_safetensors *file = open_expected(model);
     golden_sequence golden = {0};
     double *ids = numbers(file, "ids", sequence, &golden.count);
     golden.logits = numbers(file, "logits_float64", sequence, &golden.n_logits);
@@ -57,6 +70,14 @@ golden_sequence golden_read(const char *model, int sequence)
     free(ids);
     ssm_safetensors_close(file);
     return golden;
+}
+
+double *golden_grouped_logits(const char *model, int sequence, int64_t *count)
+{
+    ssm_safetensors *file = open_expected(model);
+    double *out = numbers(file, "logits_grouped_norm", sequence, count);
+    ssm_safetensors_close(file);
+    return out;
 }
 
 void golden_free(golden_sequence *golden)

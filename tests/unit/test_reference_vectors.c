@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,13 +310,206 @@ static void test_rms_norm(void **state)
     json_decref(root);
 }
 
+static ssm_tensor vector_of(const array *from)
+{
+    return (ssm_tensor){.name = "vector",
+                        .dtype = SSM_DTYPE_F64,
+                        .n_dims = 1,
+                        .dims = {from->dims[0]},
+                        .data = from->data,
+                        .bytes = (size_t)from->dims[0] * sizeof *from->data};
+}
+
+/* The sum of both, normed, with bias. */
+static void test_layer_norm(void **state)
+{
+    (void)state;
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "layer_norms", "layer_norm_prenorm");
+    if (!found) {
+        skip();
+    }
+    array x = input(found, "x"), residual = input(found, "residual"), w = input(found, "w");
+    array b = input(found, "b"), y = output(found, "y");
+    const int64_t width = w.dims[0], tokens = x.dims[0] * x.dims[1];
+    const ssm_tensor weight = vector_of(&w), bias = vector_of(&b);
+    double *got = test_doubles(tokens * width);
+    for (int64_t i = 0; i < tokens * width; i++) {
+        x.data[i] += residual.data[i];
+    }
+    ssm__ref_layernorm(x.data, &weight, &bias, got, tokens, width, 1e-6); /* the case's own eps */
+    test_assert_near("layer_norm", got, y.data, tokens * width, FLOAT32_OUTPUT);
+    double *all[] = {x.data, residual.data, w.data, b.data, y.data, got};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+    json_decref(root);
+}
+
+/* Mamba-2's norm, in both orders; the case adds a bias (before the gate), which Mamba-2 has not:
+ * it is taken off what is expected. */
+static void check_gated_norm(const json_t *found, bool norm_before_gate)
+{
+    array x = input(found, "x"), z = input(found, "z"), w = input(found, "w");
+    array b = input(found, "b");
+    array y = output(found, norm_before_gate ? "y_norm_before" : "y_norm_after");
+    const int64_t width = w.dims[0], count = x.dims[0] * x.dims[1] * width;
+    const ssm_tensor weight = vector_of(&w);
+    const ssm_config config = {.d_ssm = width,
+                               .norm_groups = 1,
+                               .gated_norm = true,
+                               .norm_before_gate = norm_before_gate,
+                               .mixer_norm_eps = 1e-6};
+    double *got = test_doubles(count);
+    for (int64_t i = 0; i < count; i++) {
+        const double gate = ssm__ref_silu(z.data[i]), bias = b.data[i % width];
+        x.data[i] *= norm_before_gate ? 1.0 : gate; /* v carries the gate already */
+        y.data[i] -= norm_before_gate ? bias * gate : bias;
+    }
+    ssm__ref_gated_norm(&config, &weight, x.data, z.data, got, count / width);
+    test_assert_near("gated norm", got, y.data, count, FLOAT32_OUTPUT);
+    double *all[] = {x.data, z.data, w.data, b.data, y.data, got};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+}
+
+static void test_gated_norm(void **state)
+{
+    (void)state;
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "layer_norms", "gated_rms_norm");
+    if (!found) {
+        skip();
+    }
+    check_gated_norm(found, false);
+    check_gated_norm(found, true);
+    json_decref(root);
+}
+
+/* ---- Mamba-2 --------------------------------------------------------------------------------- */
+
+/* The numbers of a .npy file of little-endian float32. */
+static bool read_npy(const char *name, int64_t count, double **out)
+{
+    char path[TEST_PATH_MAX], relative[64];
+    snprintf(relative, sizeof relative, "data/vectors/photon-ssd/%s.npy", name);
+    if (!test_shared_path(path, relative)) {
+        return false;
+    }
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char header[128]; /* as long as the header of each of these files */
+    assert_int_equal(fread(header, 1, sizeof header, file), sizeof header);
+    assert_memory_equal(header, "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4'", 25);
+    *out = test_doubles(count);
+    for (int64_t i = 0; i < count; i++) {
+        float value;
+        assert_int_equal(fread(&value, sizeof value, 1, file), 1);
+        (*out)[i] = (double)value;
+    }
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    return true;
+}
+
+/* SSD in chunks of 64 as an independent implementation computed it in float32: decays are given as
+ * logarithms and x is multiplied by its step already, so that delta = −log decay, A = −1. */
+static void test_ssd_chunks(void **unused)
+{
+    (void)unused;
+    enum { L = 128, H = 2, P = 8, N = 16 };
+    double *A, *X, *B, *C, *Y, *final_state;
+    if (!read_npy("A", L * H, &A) || !read_npy("X", L * H * P, &X) ||
+        !read_npy("B", L * H * N, &B) || !read_npy("C", L * H * N, &C) ||
+        !read_npy("Y", L * H * P, &Y) || !read_npy("final_state", H * P * N, &final_state)) {
+        skip();
+    }
+    for (int i = 0; i < L * H * P; i++) {
+        X[i] /= -A[i / P];
+    }
+    for (int i = 0; i < L * H; i++) {
+        A[i] = -A[i];
+    }
+    const double rate[H] = {-1.0, -1.0};
+    double state[H * P * N] = {0}, y[L * H * P];
+    ssm__ref_scan2(&(ssm__ref_scan2_args){.tokens = L,
+                                          .n_heads = H,
+                                          .head_dim = P,
+                                          .n_groups = H,
+                                          .d_state = N,
+                                          .u = X,
+                                          .delta = A,
+                                          .A = rate,
+                                          .B = B,
+                                          .C = C,
+                                          .state = state,
+                                          .y = y});
+    test_assert_near("ssd", y, Y, L * H * P, FLOAT32_OUTPUT);
+    test_assert_near("ssd state", state, final_state, H * P * N, FLOAT32_OUTPUT);
+    double *all[] = {A, X, B, C, Y, final_state};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+}
+
+/* The original kernel with gate, D of every channel and a first state. Its matrix products ran in
+ * TF32 (10 bits: 5e-4 each), and its second head is damaged; measured 9e-4 for the first. */
+static void test_ssd_combined(void **unused)
+{
+    (void)unused;
+    json_t *root = NULL;
+    const json_t *found = find_case(&root, "ssd_combined", "combined_full");
+    if (!found) {
+        skip();
+    }
+    enum { BATCHES = 2, L = 6, H = 2, P = 3, N = 4 };
+    array A = input(found, "A"), B = input(found, "B"), C = input(found, "C");
+    array D = input(found, "D"), X = input(found, "X"), dt = input(found, "dt");
+    array dt_bias = input(found, "dt_bias"), z = input(found, "z");
+    array first = input(found, "initial_states"), Y = output(found, "y");
+    assert_int_equal(X.dims[0] * X.dims[1] * X.dims[2] * X.dims[3], BATCHES * L * H * P);
+    for (int i = 0; i < BATCHES * L * H; i++) {
+        dt.data[i] = ssm__ref_softplus(dt.data[i] + dt_bias.data[i % H]);
+    }
+    for (int64_t batch = 0; batch < BATCHES; batch++) {
+        double y[L * H * P], got[L * P], want[L * P];
+        ssm__ref_scan2(&(ssm__ref_scan2_args){.tokens = L,
+                                              .n_heads = H,
+                                              .head_dim = P,
+                                              .n_groups = 1,
+                                              .d_state = N,
+                                              .u = X.data + batch * L * H * P,
+                                              .delta = dt.data + batch * L * H,
+                                              .z = z.data + batch * L * H * P,
+                                              .A = A.data,
+                                              .B = B.data + batch * L * N,
+                                              .C = C.data + batch * L * N,
+                                              .D_skip = D.data,
+                                              .D_per_channel = true,
+                                              .state = first.data + batch * H * P * N,
+                                              .y = y});
+        ssm__ref_columns(y, L, H * P, 0, P, got);
+        ssm__ref_columns(Y.data + batch * L * H * P, L, H * P, 0, P, want);
+        test_assert_near("ssd_combined", got, want, L * P, 3e-3);
+    }
+    double *all[] = {A.data,  B.data,       C.data, D.data,     X.data,
+                     dt.data, dt_bias.data, z.data, first.data, Y.data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        free(all[i]);
+    }
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scan_minimal), cmocka_unit_test(test_scan_time_varying),
         cmocka_unit_test(test_scan_full),    cmocka_unit_test(test_state_update),
         cmocka_unit_test(test_conv_silu),    cmocka_unit_test(test_conv_channels_last),
-        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_gated_norm),   cmocka_unit_test(test_ssd_chunks),
+        cmocka_unit_test(test_ssd_combined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
