@@ -8,12 +8,12 @@ command -v "$cc" >/dev/null || { echo "no $cc: tools/setup.sh --dev installs it"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The headers of the four libraries are the same on every processor; only they are borrowed from this
+# The headers of the libraries are the same on every processor; only they are borrowed from this
 # machine, never its C library.
 mkdir "$scratch/include"
-for module in jansson libpcre2-8 libutf8proc libxxhash; do
+for module in jansson libpcre2-8 libutf8proc libxxhash libzip zlib; do
     folder=$(pkg-config --variable=includedir "$module")
-    for header in "$folder"/{jansson,pcre2,utf8proc,xxhash,xxh3}*.h; do
+    for header in "$folder"/{jansson,pcre2,utf8proc,xxhash,xxh3,zip,zlib,zconf}*.h; do
         [ -f "$header" ] && cp "$header" "$scratch/include/"
     done
 done

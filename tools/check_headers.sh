@@ -15,7 +15,7 @@ for candidate in c++ clang++ clang++-14; do
         break
     fi
 done
-read -ra libraries <<<"$(pkg-config --cflags jansson libpcre2-8 libutf8proc libxxhash)"
+read -ra libraries <<<"$(pkg-config --cflags jansson libpcre2-8 libutf8proc libxxhash libzip zlib)"
 
 public=0
 for header in include/ssmscope/*.h; do

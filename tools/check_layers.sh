@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The layer law of ARCHITECTURE.md, read off the #include lines. Prints each breach, exits 1 on any.
 #
-#   base ← safetensors ← checkpoint, recording;   base ← kernels, tokenizer;   checkpoint ← reference
+#   base ← safetensors ← torch ← checkpoint;   safetensors ← recording;   base ← kernels, tokenizer
+#   checkpoint ← reference
 #   {kernels, checkpoint, reference, tokenizer} ← model ← instrument, train, evaluate
 #   recording ← metrics, select, instrument
 #
@@ -14,9 +15,10 @@ cd "${1:-$(dirname "$0")/..}"
 laws='
 base        :                                                        : base
 safetensors : base                                                   : base checkpoint
+torch       : base safetensors                                       : base checkpoint
 kernels     : base                                                   : base checkpoint
 tokenizer   : base                                                   : base tokenizer
-checkpoint  : base safetensors                                       : base checkpoint
+checkpoint  : base safetensors torch                                 : base checkpoint
 recording   : base safetensors                                       : base checkpoint recording
 reference   : base safetensors checkpoint                            : base checkpoint
 model       : base safetensors kernels checkpoint reference tokenizer : base checkpoint tokenizer model

@@ -7,7 +7,7 @@
 set -euo pipefail
 
 packages=(gcc make cmake pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
-          libcmocka-dev libopenblas0-pthread)
+          libzip-dev zlib1g-dev libcmocka-dev libopenblas0-pthread)
 # The second compiler, its sanitizer and fuzzer runtimes, the two linters, and the ARM compiler that
 # shows that portable code is portable.
 developer=(git clang clang-format-14 clang-tidy libclang-rt-14-dev gcc-aarch64-linux-gnu

@@ -29,7 +29,7 @@ libdir=$(dirname "$PKG_CONFIG_PATH")
 version=$(sed -n 's/^project(ssmscope VERSION \([0-9.]*\).*/\1/p' "$SOURCE_DIR/CMakeLists.txt")
 [ "$(pkg-config --modversion ssmscope)" = "$version" ] || fail "ssmscope.pc has another version"
 pkg-config --print-requires ssmscope | grep -q . && fail "a shared link needs nothing but ssmscope"
-for module in jansson libpcre2-8 libutf8proc libxxhash; do
+for module in jansson libpcre2-8 libutf8proc libxxhash libzip zlib; do
     pkg-config --print-requires-private ssmscope | grep -q "^$module" || fail "$module is missing"
 done
 
