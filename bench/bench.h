@@ -16,6 +16,7 @@ typedef struct bench_limits {
     double sgemm_gflops; /* OpenBLAS at the in_proj shape, 1024 tokens */
     double read_gbps;    /* streaming read of memory, 10^9 bytes a second */
     double exp_per_s;    /* the scan's 2^p alone, operands in L1 */
+    double fma_gflops;   /* fused multiply-adds alone, operands in registers */
 } bench_limits;
 
 typedef struct bench_run {
@@ -42,7 +43,7 @@ typedef struct bench_sample {
 typedef struct bench_case {
     const char *name;
     const char *what;       /* for --help */
-    const char *limit;      /* "gemm+scan", "bandwidth", "gemm", "exp" or NULL */
+    const char *limit;      /* "gemm+scan", "bandwidth", "gemm", "exp", "fma" or NULL */
     const char *ratio_name; /* "ratio_over_plain" or NULL */
     bool by_default;
     int64_t (*tokens)(const bench_run *run); /* a sample */
@@ -50,6 +51,10 @@ typedef struct bench_case {
     ssm_status (*sample)(bench_run *run, const bench_limits *limits, bench_sample *out,
                          ssm_error *err);
 } bench_case;
+
+/* The case gram_heads, in a file of its own. */
+ssm_status bench_sample_gram_heads(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                   ssm_error *err);
 
 /* The cases, ended by a NULL name. */
 extern const bench_case bench_cases[];
@@ -67,6 +72,8 @@ void bench_reset_peak_rss(void);
  * it. */
 double bench_sgemm_seconds(int64_t tokens, int64_t rows, int64_t cols, int threads);
 const char *bench_sgemm_name(void); /* "OpenBLAS (SkylakeX)" or "not installed" */
+/* Of the widest instructions of `isa`; NaN for portable. */
+double bench_fma_gflops(ssm_pool *pool, int threads, ssm_isa isa);
 bool bench_limits_measure(bench_run *run, bench_limits *out);
 
 /* Operations of all linear maps of the blocks for one token (multiply and add apart). */

@@ -368,4 +368,7 @@ const bench_case bench_cases[] = {
     {"linear_out_proj", "out_proj", "gemm", NULL, true, all_tokens, sample_out_proj},
     {"linear_x_proj", "x_proj", "gemm", NULL, true, all_tokens, sample_x_proj},
     {"linear_dt_proj", "dt_proj", "gemm", NULL, true, all_tokens, sample_dt_proj},
+    {"gram_heads",
+     "the per-head Gram of one Mamba-2 layer (mamba2-130m's where the shape has no heads)", "fma",
+     NULL, true, all_tokens, bench_sample_gram_heads},
     {NULL, NULL, NULL, NULL, false, NULL, NULL}};

@@ -211,13 +211,15 @@ static bench_summary summarise(bench_run *run, const bench_result *result)
 static bench_limits median_limits(const bench_run *run)
 {
     double sgemm[BENCH_MAX_REPEATS], read[BENCH_MAX_REPEATS], exps[BENCH_MAX_REPEATS];
+    double fma[BENCH_MAX_REPEATS];
     for (int64_t i = 0; i < run->repeats; i++) {
         sgemm[i] = run->limits[i].sgemm_gflops;
         read[i] = run->limits[i].read_gbps;
         exps[i] = run->limits[i].exp_per_s;
+        fma[i] = run->limits[i].fma_gflops;
     }
     return (bench_limits){bench_median(sgemm, run->repeats), bench_median(read, run->repeats),
-                          bench_median(exps, run->repeats)};
+                          bench_median(exps, run->repeats), bench_median(fma, run->repeats)};
 }
 
 /* "model name" of the first processor, or "unknown". */
@@ -253,6 +255,7 @@ static ssm_status print_json(const cli_context *context, bench_run *run,
     cli_json_text(&json, machine, "sgemm", bench_sgemm_name());
     cli_json_real(&json, machine, "read_gbps", limits.read_gbps);
     cli_json_real(&json, machine, "exp_per_s", limits.exp_per_s);
+    cli_json_real(&json, machine, "fma_gflops", limits.fma_gflops);
     json_t *cases = cli_json_array(&json, json.root, "cases");
     for (int i = 0; i < results->n_cases; i++) {
         const bench_result *result = &results->cases[i];
@@ -302,9 +305,10 @@ static ssm_status print_table(bench_run *run, const bench_results *results, ssm_
     const bench_limits limits = median_limits(run);
     printf("%s, %s kernels, %d threads; shape %s, %s weights\n"
            "measured in the same rounds: sgemm %.0f GFLOP/s (%s, in_proj shape), read %.1f GB/s, "
-           "exp %.2f G/s\n\n",
+           "exp %.2f G/s, fma %.0f GFLOP/s\n\n",
            cpu, ssm_isa_name(ssm_model_isa(run->model)), run->threads, run->shape, run->dtype,
-           limits.sgemm_gflops, bench_sgemm_name(), limits.read_gbps, 1e-9 * limits.exp_per_s);
+           limits.sgemm_gflops, bench_sgemm_name(), limits.read_gbps, 1e-9 * limits.exp_per_s,
+           limits.fma_gflops);
     cli_table table = cli_table_create(headings, "lrrrrrrlrr");
     for (int i = 0; i < results->n_cases; i++) {
         const bench_result *result = &results->cases[i];
@@ -404,11 +408,11 @@ static const cli_option bench_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(bench_arguments, cases),
      .argument = "LIST",
-     .help =
-         "Comma-separated: prefill, decode, record, record_no_head, scan, linear_in_proj, "
-         "linear_out_proj, "
-         "linear_x_proj, linear_dt_proj; operator/NAME is one kernel at one shape on one thread, "
-         "operators is all of these. [default: all but the operators]"},
+     .help = "Comma-separated: prefill, decode, record, record_no_head, scan, linear_in_proj, "
+             "linear_out_proj, "
+             "linear_x_proj, linear_dt_proj, gram_heads; operator/NAME is one kernel at one shape "
+             "on one thread, "
+             "operators is all of these. [default: all but the operators]"},
     {.name = "dtype",
      .kind = CLI_CHOICE,
      .into = offsetof(bench_arguments, dtype),
@@ -450,7 +454,8 @@ const cli_command cli_command_bench = {
         "token "
         "at the measured streaming rate; gemm is OpenBLAS at the same shape; exp is the "
         "exponentials "
-        "alone. Timings are this machine's, at this minute.",
+        "alone; fma is fused multiply-adds in registers. Timings are this machine's, at this "
+        "minute.",
     .examples = bench_examples,
     .options = bench_options,
     .n_options = sizeof bench_options / sizeof *bench_options,

@@ -211,6 +211,7 @@ bool bench_limits_measure(bench_run *run, bench_limits *out)
         1e-9 * (double)read_bytes / best_of_three(run->pool, read_task, limit, READ_PIECES);
     out->exp_per_s = (double)run->threads * EXP_COUNT * EXP_ROUNDS /
                      best_of_three(run->pool, exp_task, limit, run->threads);
+    out->fma_gflops = bench_fma_gflops(run->pool, run->threads, ssm_model_isa(run->model));
     free(memory);
     free(limit);
     return true;

@@ -72,6 +72,6 @@ extern const operator_entry operator_linear_f32, operator_linear_f16, operator_l
 extern const operator_entry operator_rmsnorm, operator_conv_silu, operator_softplus_bias,
     operator_silu, operator_exp, operator_decay, operator_add, operator_logsumexp, operator_flush;
 extern const operator_entry operator_scan, operator_scan_masked, operator_scan_recorded,
-    operator_gram, operator_energy;
+    operator_gram, operator_energy, operator_mode_rows, operator_gram_rows;
 
 #endif

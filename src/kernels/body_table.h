@@ -7,6 +7,7 @@
 #include "kernels/body_elementwise.h"
 #include "kernels/body_scan.h"
 #include "kernels/body_gram.h"
+#include "kernels/body_rows.h"
 
 /* Initialiser of a ssm__kernels; every instruction set brings a linear of its own. */
 #define SSM__KERNEL_TABLE(set, linear_kernel)                                                      \
@@ -15,7 +16,7 @@
         .conv_silu = kernel_conv_silu, .softplus_bias = kernel_softplus_bias, .silu = kernel_silu, \
         .exp = kernel_exp, .decay = kernel_decay, .add = kernel_add, .scan = kernel_scan,          \
         .gram = kernel_gram, .energy = kernel_energy, .logsumexp = kernel_logsumexp,               \
-        .flush = kernel_flush,                                                                     \
+        .flush = kernel_flush, .mode_rows = kernel_mode_rows, .gram_rows = kernel_gram_rows,       \
     }
 
 #endif

@@ -27,3 +27,25 @@ ssm__mode_rows ssm__mode_rows_of(int64_t d_state, bool gram)
     rows.count = rows.output + 1;
     return rows;
 }
+
+/* Doubles of the panels of rows before panel i. */
+static int64_t panels_before(int64_t i, int64_t n_panels)
+{
+    return 16 * 16 * (i * n_panels - i * (i - 1) / 2);
+}
+
+int64_t ssm__rows_gram_count(int64_t n_modes)
+{
+    const int64_t n_panels = (n_modes + 15) / 16;
+    return panels_before(n_panels, n_panels) + n_panels * 16 + 1;
+}
+
+int64_t ssm__rows_gram_at(int64_t i, int64_t j, int64_t n_modes)
+{
+    const int64_t n_panels = (n_modes + 15) / 16;
+    if (j == n_modes) {
+        return panels_before(n_panels, n_panels) + (i == n_modes ? n_panels * 16 : i);
+    }
+    const int64_t panel = i / 16;
+    return panels_before(panel, n_panels) + i % 16 * (n_panels - panel) * 16 + (j - panel * 16);
+}

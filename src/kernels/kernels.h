@@ -109,12 +109,29 @@ typedef struct ssm__kernels {
     /* energy[i][16] += Σ_t m_i², i < n_modes (stride of a token: (n_modes + 1)·16). */
     void (*energy)(const float *modes, int64_t tokens, int64_t n_modes, float *energy);
 
+    /* Turns modes [tokens][n_modes + 1][16 channels] into rows (token, channel): mode i of channel
+     * p in token t goes to panels[i/16·panel_stride + row·16 + i%16], row = t·row_step + p, the
+     * last signal to last[row]. The columns beyond n_modes of the last panel become 0. */
+    void (*mode_rows)(const float *modes, int64_t tokens, int64_t n_modes, int64_t row_step,
+                      float *panels, ptrdiff_t panel_stride, float *last);
+    /* gram += XᵀX over the rows that mode_rows made, every entry by FMA in rising row in float32
+     * from 0 and then added in float64. The result is laid out as ssm__rows_gram_at says; entries
+     * that it does not name are not of use. */
+    void (*gram_rows)(const float *panels, ptrdiff_t panel_stride, const float *last, int64_t rows,
+                      int64_t n_modes, double *gram);
+
     /* log Σ exp(x) of one row: maximum, exp in float32, sum in float64 (16 lanes, the tree). */
     double (*logsumexp)(const float *x, int64_t count);
 
     /* out[row][16] += block[row][16] in float64, block is cleared; count floats, multiple of 16. */
     void (*flush)(float *block, double *out, int64_t count);
 } ssm__kernels;
+
+/* The Gram that gram_rows makes: doubles in all, and the place of entry (i, j), i ≤ j ≤ n_modes
+ * (n_modes stands for the last signal). Panels of 16 rows from the diagonal on, then the row of the
+ * last signal. */
+int64_t ssm__rows_gram_count(int64_t n_modes);
+int64_t ssm__rows_gram_at(int64_t i, int64_t j, int64_t n_modes);
 
 /* The table of an instruction set that ssm_isa_supported says yes to; AUTO gives the best. */
 const ssm__kernels *ssm__kernels_for(ssm_isa isa);

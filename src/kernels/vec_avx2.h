@@ -8,11 +8,13 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "kernels/unroll.h"
+
 typedef struct v16 {
     __m256 lo, hi; /* lanes 0–7, 8–15 */
 } v16;
 
-enum { SCAN_MODES = 2, GRAM_ROWS = 2, GRAM_COLS = 2 };
+enum { SCAN_MODES = 2, GRAM_ROWS = 2, GRAM_COLS = 2, ROWS_TILE = 6 };
 
 static inline v16 v16_set(float a)
 {
@@ -119,6 +121,69 @@ static inline void v16_add_to_f64(double *out, v16 a)
 {
     avx2_add_to_f64(out, a.lo);
     avx2_add_to_f64(out + 8, a.hi);
+}
+
+static inline void avx2_transpose(__m256 r[8])
+{
+    __m256 a[8], b[8];
+    SSM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        a[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        a[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    SSM__UNROLL
+    for (int i = 0; i < 2; i++) {
+        b[4 * i] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
+        b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
+        b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
+        b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
+    }
+    SSM__UNROLL
+    for (int k = 0; k < 4; k++) {
+        r[k] = _mm256_permute2f128_ps(b[k], b[4 + k], 0x20);
+        r[4 + k] = _mm256_permute2f128_ps(b[k], b[4 + k], 0x31);
+    }
+}
+/* v[i] lane j <-> v[j] lane i. */
+static inline void v16_transpose(v16 v[16])
+{
+    __m256 lo[2][8], hi[2][8]; /* of rows 0 to 7 and 8 to 15 */
+    SSM__UNROLL
+    for (int i = 0; i < 16; i++) {
+        lo[i / 8][i % 8] = v[i].lo;
+        hi[i / 8][i % 8] = v[i].hi;
+    }
+    avx2_transpose(lo[0]);
+    avx2_transpose(lo[1]);
+    avx2_transpose(hi[0]);
+    avx2_transpose(hi[1]);
+    SSM__UNROLL
+    for (int i = 0; i < 8; i++) {
+        v[i] = (v16){lo[0][i], lo[1][i]};
+        v[8 + i] = (v16){hi[0][i], hi[1][i]};
+    }
+}
+
+/* Half a vector. */
+typedef struct v8 {
+    __m256 v;
+} v8;
+
+static inline v8 v8_set(float a)
+{
+    return (v8){_mm256_set1_ps(a)};
+}
+static inline v8 v8_load(const float *p)
+{
+    return (v8){_mm256_loadu_ps(p)};
+}
+static inline v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    return (v8){_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+static inline void v8_add_to_f64(double *out, v8 a)
+{
+    avx2_add_to_f64(out, a.v);
 }
 
 #endif

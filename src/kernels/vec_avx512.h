@@ -8,11 +8,13 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "kernels/unroll.h"
+
 typedef struct v16 {
     __m512 v;
 } v16;
 
-enum { SCAN_MODES = 4, GRAM_ROWS = 4, GRAM_COLS = 4 };
+enum { SCAN_MODES = 4, GRAM_ROWS = 4, GRAM_COLS = 4, ROWS_TILE = 16 };
 
 static inline v16 v16_set(float a)
 {
@@ -99,6 +101,60 @@ static inline void v16_add_to_f64(double *out, v16 a)
     const __m512d hi = _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1));
     _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), lo));
     _mm512_storeu_pd(out + 8, _mm512_add_pd(_mm512_loadu_pd(out + 8), hi));
+}
+
+/* v[i] lane j <-> v[j] lane i. */
+static inline void v16_transpose(v16 v[16])
+{
+    __m512 a[16], b[16];
+    SSM__UNROLL
+    for (int i = 0; i < 8; i++) {
+        a[2 * i] = _mm512_unpacklo_ps(v[2 * i].v, v[2 * i + 1].v);
+        a[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i].v, v[2 * i + 1].v);
+    }
+    SSM__UNROLL
+    for (int i = 0; i < 4; i++) { /* quarter q of b[4i + k]: column 4q + k of rows 4i to 4i+3 */
+        b[4 * i] = _mm512_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
+        b[4 * i + 1] = _mm512_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
+        b[4 * i + 2] = _mm512_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
+        b[4 * i + 3] = _mm512_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
+    }
+    SSM__UNROLL
+    for (int k = 0; k < 4; k++) { /* quarters 0 and 2, then 1 and 3, of half of the rows */
+        a[k] = _mm512_shuffle_f32x4(b[k], b[4 + k], 0x88);
+        a[4 + k] = _mm512_shuffle_f32x4(b[k], b[4 + k], 0xdd);
+        a[8 + k] = _mm512_shuffle_f32x4(b[8 + k], b[12 + k], 0x88);
+        a[12 + k] = _mm512_shuffle_f32x4(b[8 + k], b[12 + k], 0xdd);
+    }
+    SSM__UNROLL
+    for (int k = 0; k < 4; k++) {
+        v[k].v = _mm512_shuffle_f32x4(a[k], a[8 + k], 0x88);
+        v[8 + k].v = _mm512_shuffle_f32x4(a[k], a[8 + k], 0xdd);
+        v[4 + k].v = _mm512_shuffle_f32x4(a[4 + k], a[12 + k], 0x88);
+        v[12 + k].v = _mm512_shuffle_f32x4(a[4 + k], a[12 + k], 0xdd);
+    }
+}
+
+/* Half a vector. */
+typedef struct v8 {
+    __m256 v;
+} v8;
+
+static inline v8 v8_set(float a)
+{
+    return (v8){_mm256_set1_ps(a)};
+}
+static inline v8 v8_load(const float *p)
+{
+    return (v8){_mm256_loadu_ps(p)};
+}
+static inline v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    return (v8){_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+static inline void v8_add_to_f64(double *out, v8 a)
+{
+    _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), _mm512_cvtps_pd(a.v)));
 }
 
 #endif

@@ -17,7 +17,7 @@ typedef struct v16 {
 
 /* Modes a pass of the scan, rows and columns of a block of the Gram: what the registers hold. Here
  * nothing stays in registers, so small blocks: they compile fast. */
-enum { SCAN_MODES = 2, GRAM_ROWS = 1, GRAM_COLS = 1 };
+enum { SCAN_MODES = 2, GRAM_ROWS = 1, GRAM_COLS = 1, ROWS_TILE = 1 };
 
 #define V16_EACH(expression)                                                                       \
     v16 r;                                                                                         \
@@ -127,6 +127,51 @@ static inline float v16_sum(v16 a)
 static inline void v16_add_to_f64(double *out, v16 a)
 {
     for (int i = 0; i < 16; i++) {
+        out[i] += (double)a.lane[i];
+    }
+}
+
+/* v[i] lane j <-> v[j] lane i. */
+static inline void v16_transpose(v16 v[16])
+{
+    for (int i = 0; i < 16; i++) {
+        for (int j = 0; j < i; j++) {
+            const float moved = v[i].lane[j];
+            v[i].lane[j] = v[j].lane[i];
+            v[j].lane[i] = moved;
+        }
+    }
+}
+
+/* Half a vector. */
+typedef struct v8 {
+    float lane[8];
+} v8;
+
+static inline v8 v8_set(float a)
+{
+    v8 r;
+    for (int i = 0; i < 8; i++) {
+        r.lane[i] = a;
+    }
+    return r;
+}
+static inline v8 v8_load(const float *p)
+{
+    v8 r;
+    memcpy(r.lane, p, sizeof r.lane);
+    return r;
+}
+static inline v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    for (int i = 0; i < 8; i++) {
+        c.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
+    }
+    return c;
+}
+static inline void v8_add_to_f64(double *out, v8 a)
+{
+    for (int i = 0; i < 8; i++) {
         out[i] += (double)a.lane[i];
     }
 }

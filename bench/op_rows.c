@@ -1,0 +1,166 @@
+/* bench/op_rows.c: the Gram of a head: modes to rows, rows to Gram. a: d_state, b: channels of the
+ * head (a multiple of 16); tokens·b rows. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "operators.h"
+
+enum { SPARE_ROWS = 3 }; /* rows of a panel's memory beyond the last */
+
+static int64_t n_panels(const operator_run *run)
+{
+    return (run->shape.a + 15) / 16;
+}
+
+static int64_t n_rows(const operator_run *run)
+{
+    return run->shape.tokens * run->shape.b;
+}
+
+static int64_t panel_stride(const operator_run *run)
+{
+    return (n_rows(run) + SPARE_ROWS) * 16;
+}
+
+/* ---- mode_rows ------------------------------------------------------------------------------- */
+
+static void prepare_modes(operator_run *run)
+{
+    const int64_t count = n_rows(run) * (run->shape.a + 1);
+    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.2, 1.0);
+    operator_output(run, 0, "panels", n_panels(run) * panel_stride(run));
+    operator_output(run, 1, "last", n_rows(run));
+}
+
+static void fast_modes(const ssm__kernels *k, operator_run *run)
+{
+    const int64_t group = run->shape.tokens * (run->shape.a + 1) * 16;
+    for (int64_t p = 0; p < run->shape.b; p += 16) {
+        k->mode_rows(run->in[0] + p / 16 * group, run->shape.tokens, run->shape.a, run->shape.b,
+                     run->out[0] + p * 16, (ptrdiff_t)panel_stride(run), run->out[1] + p);
+    }
+}
+
+static void oracle_modes(operator_run *run)
+{
+    const int64_t N = run->shape.a;
+    const int64_t P = run->shape.b;
+    for (int64_t t = 0; t < run->shape.tokens; t++) {
+        for (int64_t p = 0; p < P; p++) {
+            const int64_t row = t * P + p;
+            for (int64_t i = 0; i <= N; i++) {
+                const int64_t token = (p / 16 * run->shape.tokens + t) * (N + 1);
+                const float mode = run->in[0][(token + i) * 16 + p % 16];
+                if (i == N) {
+                    run->want[1][row] = (double)mode;
+                } else {
+                    run->want[0][i / 16 * panel_stride(run) + row * 16 + i % 16] = (double)mode;
+                }
+            }
+        }
+    }
+}
+
+static double no_flops(const operator_shape *s)
+{
+    (void)s;
+    return 0.0;
+}
+
+const operator_entry operator_mode_rows = {.name = "mode_rows",
+                                           .dimensions = "d_state, channels",
+                                           .test_shapes = {{0, 16, 16},
+                                                           {1, 1, 16},
+                                                           {3, 16, 32},
+                                                           {4, 17, 16},
+                                                           {2, 31, 16},
+                                                           {4, 64, 64},
+                                                           {2, 128, 64},
+                                                           {-1, 0, 0}},
+                                           .bench_shape = {4, 128, 64},
+                                           .prepare = prepare_modes,
+                                           .fast = fast_modes,
+                                           .oracle = oracle_modes,
+                                           .tolerance = 0.0,
+                                           .reason = "numbers are moved",
+                                           .flops = no_flops};
+
+/* ---- gram_rows ------------------------------------------------------------------------------- */
+
+static void prepare_rows(operator_run *run)
+{
+    const int64_t count = n_panels(run) * panel_stride(run);
+    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.2, 1.0);
+    operator_fill_normal(run, 1, operator_input(run, 1, n_rows(run)), n_rows(run), 0.2, 1.0);
+    /* the float64 sums themselves, for the kernel; then those that the layout names, as float32:
+     * the sum of one call begins at zero, so that nothing is lost */
+    operator_output(run, 0, "gram", (run->shape.a + 1) * (run->shape.a + 2) / 2);
+}
+
+static void fast_rows(const ssm__kernels *k, operator_run *run)
+{
+    const int64_t N = run->shape.a;
+    double *gram = calloc((size_t)ssm__rows_gram_count(N), sizeof *gram);
+    if (!gram) {
+        return; /* the comparison fails */
+    }
+    k->gram_rows(run->in[0], (ptrdiff_t)panel_stride(run), run->in[1], n_rows(run), N, gram);
+    float *out = run->out[0];
+    for (int64_t i = 0; i <= N; i++) {
+        for (int64_t j = i; j <= N; j++) {
+            *out++ = (float)gram[ssm__rows_gram_at(i, j, N)];
+        }
+    }
+    free(gram);
+}
+
+static double signal_at(const operator_run *run, int64_t row, int64_t i)
+{
+    return (double)(i == run->shape.a ? run->in[1][row]
+                                      : run->in[0][i / 16 * panel_stride(run) + row * 16 + i % 16]);
+}
+
+static void oracle_rows(operator_run *run)
+{
+    const int64_t N = run->shape.a;
+    int64_t at = 0;
+    for (int64_t i = 0; i <= N; i++) {
+        for (int64_t j = i; j <= N; j++, at++) {
+            double size = 1e-30;
+            for (int64_t row = 0; row < n_rows(run); row++) {
+                const double term = signal_at(run, row, i) * signal_at(run, row, j);
+                run->want[0][at] += term;
+                size += fabs(term);
+            }
+            run->scale[0][at] = size;
+        }
+    }
+}
+
+static double rows_flops(const operator_shape *s)
+{
+    return (double)(s->a + 1) * (double)(s->a + 2) * (double)(s->tokens * s->b);
+}
+
+const operator_entry operator_gram_rows = {
+    .name = "gram_rows",
+    .dimensions = "d_state, channels",
+    .test_shapes = {{0, 16, 16},
+                    {1, 1, 16},
+                    {3, 2, 16},
+                    {1, 15, 1},
+                    {4, 16, 16},
+                    {5, 17, 1},
+                    {2, 24, 16},
+                    {1, 64, 32},
+                    {4, 128, 16},
+                    {1, 256, 16},
+                    {-1, 0, 0}},
+    .bench_shape = {4, 128, 64},
+    .prepare = prepare_rows,
+    .fast = fast_rows,
+    .oracle = oracle_rows,
+    .tolerance = 2e-6,
+    .reason = "at most 64 roundings of a growing sum, relative to the terms' sizes",
+    .flops = rows_flops};
