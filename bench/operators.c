@@ -11,7 +11,8 @@ static const operator_entry *const all[] = {
     &operator_conv_silu,  &operator_softplus_bias, &operator_silu,          &operator_exp,
     &operator_decay,      &operator_add,           &operator_logsumexp,     &operator_flush,
     &operator_scan,       &operator_scan_masked,   &operator_scan_recorded, &operator_gram,
-    &operator_energy,     &operator_mode_rows,     &operator_gram_rows};
+    &operator_energy,     &operator_mode_rows,     &operator_gram_rows,     &operator_layernorm,
+    &operator_conv,       &operator_silu_mul,      &operator_attend};
 
 enum { ENTRIES = sizeof all / sizeof *all };
 

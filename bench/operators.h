@@ -73,5 +73,6 @@ extern const operator_entry operator_rmsnorm, operator_conv_silu, operator_softp
     operator_silu, operator_exp, operator_decay, operator_add, operator_logsumexp, operator_flush;
 extern const operator_entry operator_scan, operator_scan_masked, operator_scan_recorded,
     operator_gram, operator_energy, operator_mode_rows, operator_gram_rows;
+extern const operator_entry operator_layernorm, operator_conv, operator_silu_mul, operator_attend;
 
 #endif

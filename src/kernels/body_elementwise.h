@@ -1,4 +1,4 @@
-/* kernels/body_elementwise.h: elementwise kernels, RMS norm, convolution, log-sum-exp, flush. */
+/* kernels/body_elementwise.h: elementwise kernels, norms, convolution, log-sum-exp, flush. */
 #ifndef SSM_KERNELS_BODY_ELEMENTWISE_H
 #define SSM_KERNELS_BODY_ELEMENTWISE_H
 
@@ -35,6 +35,16 @@ static void kernel_silu(const float *x, float *out, int64_t count)
         v16_store(out + i, v16_silu(v16_load(x + i)));
     }
     v16_store_n(out + i, v16_silu(v16_load_n(x + i, count - i)), count - i);
+}
+
+static void kernel_silu_mul(const float *x, const float *gate, float *out, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        v16_store(out + i, v16_mul(v16_load(x + i), v16_silu(v16_load(gate + i))));
+    }
+    const int64_t n = count - i;
+    v16_store_n(out + i, v16_mul(v16_load_n(x + i, n), v16_silu(v16_load_n(gate + i, n))), n);
 }
 
 static void kernel_add(const float *x, float *y, int64_t count)
@@ -87,28 +97,82 @@ static void kernel_rmsnorm(const float *x, const float *weight, float *out, int6
     }
 }
 
+static void kernel_layernorm(const float *x, const float *weight, const float *bias, float *out,
+                             int64_t tokens, int64_t width, float eps)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        const float *row = x + t * width;
+        float *to = out + t * width;
+        const int64_t whole = width & ~(int64_t)15, n = width - whole;
+        v16 sum = v16_set(0.0f);
+        for (int64_t k = 0; k < whole; k += 16) {
+            sum = v16_add(v16_load(row + k), sum);
+        }
+        sum = v16_add(v16_load_n(row + whole, n), sum);
+        const v16 mean = v16_set(v16_sum(sum) / (float)width);
+        for (int64_t k = 0; k < whole; k += 16) {
+            v16_store(to + k, v16_sub(v16_load(row + k), mean));
+        }
+        v16_store_n(to + whole, v16_sub(v16_load_n(row + whole, n), mean), n);
+
+        const float variance = square_sum(to, width) / (float)width;
+        const v16 scale = v16_set(1.0f / __builtin_sqrtf(variance + eps));
+        for (int64_t k = 0; k < width; k += 16) {
+            const int64_t lanes = width - k < 16 ? width - k : 16;
+            const v16 v = v16_mul(v16_load_n(to + k, lanes), scale);
+            const v16 b = bias ? v16_load_n(bias + k, lanes) : v16_set(0.0f);
+            v16_store_n(to + k, v16_fma(v, v16_load_n(weight + k, lanes), b), lanes);
+        }
+    }
+}
+
+/* Input number `source` of the stream whose `past` inputs before x are the history. */
+static inline const float *conv_input(const float *x, const float *history, int64_t past,
+                                      int64_t source)
+{
+    return source < 0 ? history + (source + past) * 16 : x + source * 16;
+}
+
+static inline v16 conv_sum(const float *x, const float *weight, v16 sum, const float *history,
+                           int64_t t, int64_t d_conv)
+{
+    const int64_t past = d_conv - 1;
+    for (int64_t j = 0; j < d_conv; j++) {
+        const float *in = conv_input(x, history, past, t - past + j);
+        sum = v16_fma(v16_load(weight + j * 16), v16_load(in), sum);
+    }
+    return sum;
+}
+
+/* The last K−1 inputs, from x or from the history itself. */
+static inline void conv_remember(const float *x, float *history, int64_t tokens, int64_t d_conv)
+{
+    const int64_t past = d_conv - 1;
+    for (int64_t j = 0; j < past; j++) {
+        v16_store(history + j * 16, v16_load(conv_input(x, history, past, tokens - past + j)));
+    }
+}
+
 static void kernel_conv_silu(const float *x, const float *weight, const float *bias, float *history,
                              float *out, float *sums, int64_t tokens, int64_t d_conv)
 {
-    const int64_t past = d_conv - 1;
     for (int64_t t = 0; t < tokens; t++) {
-        v16 sum = v16_load(bias);
-        for (int64_t j = 0; j < d_conv; j++) {
-            const int64_t source = t - past + j;
-            const float *in = source < 0 ? history + (source + past) * 16 : x + source * 16;
-            sum = v16_fma(v16_load(weight + j * 16), v16_load(in), sum);
-        }
+        const v16 sum = conv_sum(x, weight, v16_load(bias), history, t, d_conv);
         if (sums) {
             v16_store(sums + t * 16, sum);
         }
         v16_store(out + t * 16, v16_silu(sum));
     }
-    for (int64_t j = 0; j < past;
-         j++) { /* the last K−1 inputs, from x or from the history itself */
-        const int64_t source = tokens - past + j;
-        const float *in = source < 0 ? history + (source + past) * 16 : x + source * 16;
-        v16_store(history + j * 16, v16_load(in));
+    conv_remember(x, history, tokens, d_conv);
+}
+
+static void kernel_conv(const float *x, const float *weight, const float *bias, float *history,
+                        float *out, int64_t tokens, int64_t d_conv)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        v16_store(out + t * 16, conv_sum(x, weight, v16_load(bias), history, t, d_conv));
     }
+    conv_remember(x, history, tokens, d_conv);
 }
 
 static double kernel_logsumexp(const float *x, int64_t count)

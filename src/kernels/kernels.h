@@ -70,6 +70,21 @@ typedef struct ssm__scan_args {
     float *moments; /* accumulator rows state … output of ssm__mode_rows, added to */
 } ssm__scan_args;
 
+/* One head of causal attention against one block of keys; see body_attention.h. Before the first
+ * block: maximum −inf, total 0, out 0; after the last, out/total is the head's output. */
+typedef struct ssm__attend_args {
+    int64_t queries;      /* ≤ 64 */
+    int64_t keys;         /* 1 … 64 in this block */
+    int64_t seen;         /* query t sees the first min(keys, seen + t) of them, at least one */
+    float *scores;        /* [queries][64] scaled q·k of the keys; overwritten */
+    const float *values;  /* [keys][width] */
+    int64_t width;        /* of a head */
+    float *maximum;       /* [queries] largest score so far */
+    double *total;        /* [queries] Σ exp(score − maximum) */
+    float *out;           /* [queries] rows of `width`: Σ exp(score − maximum) value */
+    ptrdiff_t out_stride; /* of a query */
+} ssm__attend_args;
+
 typedef struct ssm__kernels {
     ssm_isa isa;
 
@@ -84,12 +99,21 @@ typedef struct ssm__kernels {
     void (*rmsnorm)(const float *x, const float *weight, float *out, int64_t tokens, int64_t width,
                     float eps);
 
+    /* out = (x − mean x) · rsqrt(variance x + eps) · weight + bias over width D (bias NULL: none);
+     * dense rows. Both means by the summation law in float32. out may equal x. */
+    void (*layernorm)(const float *x, const float *weight, const float *bias, float *out,
+                      int64_t tokens, int64_t width, float eps);
+
     /* Causal depthwise convolution and SiLU for one group of 16 channels:
      * out[t] = SiLU(bias + Σ_j w[j] x[t−(K−1)+j]), j rising, FMA. x, out [tokens][16]; weight
      * [K][16]; bias [16]; history [K−1][16] the inputs before the first token, updated. out must
      * not be x. sums [tokens][16] gets what SiLU is taken of; may be NULL. */
     void (*conv_silu)(const float *x, const float *weight, const float *bias, float *history,
                       float *out, float *sums, int64_t tokens, int64_t d_conv);
+
+    /* The same without SiLU. */
+    void (*conv)(const float *x, const float *weight, const float *bias, float *history, float *out,
+                 int64_t tokens, int64_t d_conv);
 
     /* Elementwise on count floats (any count; out may equal x). */
     void (*softplus_bias)(const float *x, const float *bias, float *out, int64_t tokens);
@@ -98,6 +122,8 @@ typedef struct ssm__kernels {
     void (*exp)(const float *x, float *out, int64_t count);
     void (*decay)(const float *p, float *out, int64_t count); /* 2^p, p ≤ 0, as the scan takes it */
     void (*add)(const float *x, float *y, int64_t count);     /* y += x */
+    /* out = x·SiLU(gate) */
+    void (*silu_mul)(const float *x, const float *gate, float *out, int64_t count);
 
     /* Selective scan of one group, with or without the instrument. Formulas (1)-(3) of
      * docs/instrument.md; m = (g·C)·x·keep rounded, y = (Σ_even m + Σ_odd m) + f in rising i. */
@@ -119,6 +145,8 @@ typedef struct ssm__kernels {
      * that it does not name are not of use. */
     void (*gram_rows)(const float *panels, ptrdiff_t panel_stride, const float *last, int64_t rows,
                       int64_t n_modes, double *gram);
+    /* Softmax and weighted sum of one block of keys. */
+    void (*attend)(const ssm__attend_args *args);
 
     /* log Σ exp(x) of one row: maximum, exp in float32, sum in float64 (16 lanes, the tree). */
     double (*logsumexp)(const float *x, int64_t count);
