@@ -284,7 +284,7 @@ static ssm_status run_all(run_state *run, ssm_error *err)
         status = run->last_logits == NULL ? cli_no_memory(err) : SSM_STATUS_OK;
     }
     if (status == SSM_STATUS_OK) {
-        status = cli_capture_create(run->source.config, run->prompt.count, args->logits != NULL,
+        status = cli_capture_create(run->source.config, &run->prompt, args->logits != NULL,
                                     args->hidden != NULL, args->reference, &run->capture, err);
     }
     if (status == SSM_STATUS_OK) {
@@ -407,7 +407,7 @@ static const cli_option run_options[] = {
      .into = offsetof(run_arguments, logits),
      .argument = "FILE",
      .flags = CLI_OUTPUT,
-     .help = "Write the logits of every token of the prompt: logits [L, vocab_size], "
+     .help = "Write the logits of every token of the prompt: logits [L, vocab_size] and ids [L], "
              "safetensors."},
     {.name = "hidden",
      .kind = CLI_TEXT,
@@ -415,7 +415,7 @@ static const cli_option run_options[] = {
      .argument = "FILE",
      .flags = CLI_OUTPUT,
      .help = "Write the residual stream of the prompt: hidden.0 (embedding) to hidden.n_layers "
-             "(after the last block), each [L, d_model], safetensors."},
+             "(after the last block), each [L, d_model], and ids [L], safetensors."},
     {.name = "reference",
      .kind = CLI_FLAG,
      .into = offsetof(run_arguments, reference),

@@ -30,10 +30,12 @@ static ssm_status reserve(const cli_capture *capture, const char *what, int64_t 
                     (long long)rows, text);
 }
 
-ssm_status cli_capture_create(const ssm_config *config, int64_t tokens, bool logits, bool hidden,
-                              bool reference, cli_capture *out, ssm_error *err)
+ssm_status cli_capture_create(const ssm_config *config, const ssm_ids *ids, bool logits,
+                              bool hidden, bool reference, cli_capture *out, ssm_error *err)
 {
-    *out = (cli_capture){.config = config, .tokens = tokens, .reference = reference};
+    const int64_t tokens = ids->count;
+    *out =
+        (cli_capture){.config = config, .ids = ids->data, .tokens = tokens, .reference = reference};
     ssm_status status = SSM_STATUS_OK;
     if (logits) {
         status = reserve(out, "logits", 1, tokens, config->vocab_size, &out->logits, err);
@@ -94,6 +96,18 @@ static ssm_tensor view(const cli_capture *capture, const char *name, const void 
                         .file_offset = -1};
 }
 
+/* The ids that were run stand in every file, so that it can be compared with by itself. */
+static ssm_tensor ids_view(const cli_capture *capture)
+{
+    return (ssm_tensor){.name = "ids",
+                        .dtype = SSM_DTYPE_I32,
+                        .n_dims = 1,
+                        .dims = {capture->tokens},
+                        .data = capture->ids,
+                        .bytes = (size_t)capture->tokens * sizeof(int32_t),
+                        .file_offset = -1};
+}
+
 static ssm_status write_file(const cli_context *context, const char *model_digest, const char *path,
                              const ssm_tensor *tensors, int64_t count, ssm_error *err)
 {
@@ -109,7 +123,7 @@ static ssm_status write_hidden(const cli_capture *capture, const cli_context *co
 {
     int64_t planes = capture->config->n_layers + 1;
     int64_t width = capture->config->d_model;
-    ssm_tensor *tensors = calloc((size_t)planes, sizeof *tensors);
+    ssm_tensor *tensors = calloc((size_t)planes + 1, sizeof *tensors);
     char(*names)[32] = calloc((size_t)planes, sizeof *names);
     ssm_status status = SSM_STATUS_OK;
     if (tensors == NULL || names == NULL) {
@@ -120,8 +134,10 @@ static ssm_status write_hidden(const cli_capture *capture, const cli_context *co
         snprintf(names[k], sizeof names[k], "hidden.%lld", (long long)k);
         tensors[k] = view(capture, names[k], (const char *)capture->hidden + start, width);
     }
-    status = status == SSM_STATUS_OK ? write_file(context, model_digest, path, tensors, planes, err)
-                                     : status;
+    if (status == SSM_STATUS_OK) {
+        tensors[planes] = ids_view(capture);
+        status = write_file(context, model_digest, path, tensors, planes + 1, err);
+    }
     free(names);
     free(tensors);
     return status;
@@ -133,9 +149,10 @@ ssm_status cli_capture_write(const cli_capture *capture, const cli_context *cont
 {
     ssm_status status = SSM_STATUS_OK;
     if (logits_path != NULL) {
-        const ssm_tensor logits =
-            view(capture, "logits", capture->logits, capture->config->vocab_size);
-        status = write_file(context, model_digest, logits_path, &logits, 1, err);
+        const ssm_tensor tensors[] = {
+            view(capture, "logits", capture->logits, capture->config->vocab_size),
+            ids_view(capture)};
+        status = write_file(context, model_digest, logits_path, tensors, 2, err);
     }
     if (status == SSM_STATUS_OK && hidden_path != NULL) {
         status = write_hidden(capture, context, model_digest, hidden_path, err);

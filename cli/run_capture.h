@@ -9,6 +9,7 @@
  * or float64 from the reference. NULL where not wanted. */
 typedef struct cli_capture {
     const ssm_config *config;
+    const int32_t *ids; /* [tokens], borrowed */
     int64_t tokens;
     bool reference;
     void *logits, *hidden;
@@ -17,8 +18,8 @@ typedef struct cli_capture {
 } cli_capture;
 
 /* Errors: MEMORY, with the bytes that were wanted. */
-ssm_status cli_capture_create(const ssm_config *config, int64_t tokens, bool logits, bool hidden,
-                              bool reference, cli_capture *out, ssm_error *err);
+ssm_status cli_capture_create(const ssm_config *config, const ssm_ids *ids, bool logits,
+                              bool hidden, bool reference, cli_capture *out, ssm_error *err);
 void cli_capture_free(cli_capture *capture);
 /* Keeps rows of a forward call. */
 void cli_capture_logits(cli_capture *capture, int64_t first, int64_t tokens, const float *logits);

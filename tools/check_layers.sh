@@ -3,7 +3,7 @@
 #
 #   base ← safetensors ← torch ← checkpoint;   safetensors ← recording;   base ← kernels, tokenizer
 #   checkpoint ← reference
-#   {kernels, checkpoint, reference, tokenizer} ← model ← instrument, train, evaluate
+#   {kernels, checkpoint, reference, tokenizer} ← model ← instrument, train, evaluate, diagnose
 #   recording ← metrics, select, instrument
 #
 # metrics and select never see a model (only the public ssm_mask), a model never sees the instrument,
@@ -23,6 +23,7 @@ recording   : base safetensors                                       : base chec
 reference   : base safetensors checkpoint                            : base checkpoint
 model       : base safetensors kernels checkpoint reference tokenizer : base checkpoint tokenizer model
 instrument  : base safetensors kernels checkpoint reference tokenizer model recording : base checkpoint tokenizer model recording instrument
+diagnose    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model compare examine
 evaluate    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model evaluate
 train       : base safetensors kernels checkpoint reference tokenizer model : base checkpoint init tokenizer model
 metrics     : base safetensors recording                             : base checkpoint recording metrics

@@ -4,11 +4,13 @@
  *   ssm_tokenizer_open  → ssm_corpus_open  → ssm_record → ssm_recording_open → ssm_metrics_compute
  *                                                                            → ssm_select → mask
  *   ssm_score_windows(model, corpus, mask) → ssm_perplexity_of, ssm_difference_of
+ *   ssm_compare_weights, ssm_trace_run → ssm_compare_traces → ssm_compare_taps
  */
 #ifndef SSMSCOPE_H
 #define SSMSCOPE_H
 #include <ssmscope/base.h>
 #include <ssmscope/checkpoint.h>
+#include <ssmscope/compare.h>
 #include <ssmscope/evaluate.h>
 #include <ssmscope/init.h>
 #include <ssmscope/instrument.h>

@@ -211,6 +211,43 @@ static void verify_gives_every_comparison(void **state)
     json_decref(root);
 }
 
+static void compare_names_the_first_divergence(void **state)
+{
+    (void)state;
+    static const char *const members[] = {"s model.digest",
+                                          "s other.path",
+                                          "s other.digest",
+                                          "i weights.count",
+                                          "i weights.same",
+                                          "a weights.differences",
+                                          "i tokens",
+                                          "r tolerance",
+                                          "s hidden.8.after",
+                                          "r hidden.8.max_abs",
+                                          "r hidden.8.relative",
+                                          "r hidden.8.relative_l2",
+                                          "r hidden.8.cosine",
+                                          "i hidden.8.at",
+                                          "r logits.relative",
+                                          "i logits.same_argmax",
+                                          "b diverged",
+                                          NULL};
+    json_t *root = run_json(NULL, "compare tiny tiny");
+    assert_head(root, "ssmscope.compare/1", "ssmscope compare tiny tiny");
+    assert_members(root, members);
+    assert_int_equal(json_array_size(at(root, "hidden")), 9);
+    assert_true(json_is_null(at(root, "first_divergent")));
+    assert_true(json_is_false(at(root, "diverged")));
+    json_decref(root);
+    int status = 0;
+    root = run_json(&status, "compare tiny --reference --tolerance 1e-12");
+    assert_int_equal(status, 5);
+    assert_text(root, "first_divergent.after", "layer 0");
+    assert_int_equal((int)number(root, "first_divergent.layer"), 0);
+    assert_true(json_is_true(at(root, "diverged")));
+    json_decref(root);
+}
+
 static void recording_metrics_mask_and_evaluation(void **state)
 {
     (void)state;
@@ -403,6 +440,7 @@ int main(void)
         cmocka_unit_test(tokenize_gives_ids),
         cmocka_unit_test(run_gives_what_it_generated),
         cmocka_unit_test(verify_gives_every_comparison),
+        cmocka_unit_test(compare_names_the_first_divergence),
         cmocka_unit_test(recording_metrics_mask_and_evaluation),
         cmocka_unit_test(metrics_have_their_names),
         cmocka_unit_test(unknown_numbers_are_null),
