@@ -6,20 +6,39 @@
 #include "kernels/body_math.h"
 #include "kernels/body_elementwise.h"
 #include "kernels/body_scan.h"
+#include "kernels/body_head_scan.h"
+#include "kernels/body_gated_norm.h"
 #include "kernels/body_gram.h"
 #include "kernels/body_rows.h"
 #include "kernels/body_attention.h"
 
 /* Initialiser of a ssm__kernels; every instruction set brings a linear of its own. */
+/* clang-format off */
 #define SSM__KERNEL_TABLE(set, linear_kernel)                                                      \
     {                                                                                              \
-        .isa = (set), .linear = (linear_kernel), .rmsnorm = kernel_rmsnorm,                        \
-        .conv_silu = kernel_conv_silu, .softplus_bias = kernel_softplus_bias, .silu = kernel_silu, \
-        .exp = kernel_exp, .decay = kernel_decay, .add = kernel_add, .scan = kernel_scan,          \
-        .gram = kernel_gram, .energy = kernel_energy, .logsumexp = kernel_logsumexp,               \
-        .flush = kernel_flush, .mode_rows = kernel_mode_rows, .gram_rows = kernel_gram_rows,       \
-        .layernorm = kernel_layernorm, .conv = kernel_conv, .silu_mul = kernel_silu_mul,           \
+        .isa = (set),                                                                              \
+        .linear = (linear_kernel),                                                                 \
+        .rmsnorm = kernel_rmsnorm,                                                                 \
+        .layernorm = kernel_layernorm,                                                             \
+        .gated_norm = kernel_gated_norm,                                                           \
+        .conv_silu = kernel_conv_silu,                                                             \
+        .conv = kernel_conv,                                                                       \
+        .softplus_bias = kernel_softplus_bias,                                                     \
+        .silu = kernel_silu,                                                                       \
+        .silu_mul = kernel_silu_mul,                                                               \
+        .exp = kernel_exp,                                                                         \
+        .decay = kernel_decay,                                                                     \
+        .add = kernel_add,                                                                         \
+        .scan = kernel_scan,                                                                       \
+        .head_scan = kernel_head_scan,                                                             \
+        .gram = kernel_gram,                                                                       \
+        .energy = kernel_energy,                                                                   \
+        .mode_rows = kernel_mode_rows,                                                             \
+        .gram_rows = kernel_gram_rows,                                                             \
         .attend = kernel_attend,                                                                   \
+        .logsumexp = kernel_logsumexp,                                                             \
+        .flush = kernel_flush,                                                                     \
     }
+/* clang-format on */
 
 #endif

@@ -85,6 +85,28 @@ typedef struct ssm__attend_args {
     ptrdiff_t out_stride; /* of a query */
 } ssm__attend_args;
 
+/* Sixteen channels of one head through Mamba-2's recurrence: as ssm__scan_args, except that step
+ * and decay are the head's and the gate may be left to what follows. Rows of moments are those of
+ * ssm__mode_rows, too. */
+typedef struct ssm__head_scan_args {
+    int64_t tokens;     /* 0 … 64 */
+    int64_t d_state;    /* N ≥ 1 */
+    const float *u;     /* [tokens][16] x after conv and SiLU */
+    const float *z;     /* [tokens][16] g = SiLU(z); NULL: g = 1 (the norm comes before the gate) */
+    const float *delta; /* [tokens] of the head, after softplus and clamp, ≥ 0 */
+    float A2;           /* of the head, A·log2(e), negative */
+    const float *B, *C; /* [tokens] rows of N at stride bc_stride, of the head's group */
+    ptrdiff_t bc_stride;
+    const float *D;    /* [16] */
+    const float *keep; /* [N][16] factor of each mode in the output, or NULL: all 1 */
+    float *state;      /* [N][16] in: before the first token, out: after the last */
+    float *y;          /* [tokens][16] Σ_i m_i + f, what the gated norm is given; may alias u */
+    /* instrument, all NULL in a plain pass; the arithmetic of state and y is the same */
+    float *modes;   /* [tokens][N+1][16] the summands m_0 … m_{N−1}, f */
+    float *adjoint; /* [16] w of the adjoint Gramian, the same for all modes, carried along */
+    float *moments; /* accumulator rows state … output of ssm__mode_rows, added to */
+} ssm__head_scan_args;
+
 typedef struct ssm__kernels {
     ssm_isa isa;
 
@@ -103,6 +125,13 @@ typedef struct ssm__kernels {
      * dense rows. Both means by the summation law in float32. out may equal x. */
     void (*layernorm)(const float *x, const float *weight, const float *bias, float *out,
                       int64_t tokens, int64_t width, float eps);
+
+    /* Mamba-2's gated norm over one group of channels, in place in a tile of `groups` groups of 16:
+     * y ← y · rsqrt(mean(y²) + eps) · weight, then · SiLU(z) unless z is NULL. y, z
+     * [groups][65][16], weight [groups][16]; mean over `width` channels (padding lanes are zero):
+     * lane j sums its channels by FMA in rising group, then the tree. */
+    void (*gated_norm)(float *y, const float *weight, const float *z, int64_t tokens,
+                       int64_t groups, int64_t width, float eps);
 
     /* Causal depthwise convolution and SiLU for one group of 16 channels:
      * out[t] = SiLU(bias + Σ_j w[j] x[t−(K−1)+j]), j rising, FMA. x, out [tokens][16]; weight
@@ -128,6 +157,11 @@ typedef struct ssm__kernels {
     /* Selective scan of one group, with or without the instrument. Formulas (1)-(3) of
      * docs/instrument.md; m = (g·C)·x·keep rounded, y = (Σ_even m + Σ_odd m) + f in rising i. */
     void (*scan)(const ssm__scan_args *args);
+
+    /* Mamba-2's recurrence for 16 channels of a head:
+     *   x_i ← 2^(Δ·A2)·x_i + (Δu)·B_i;  m_i = (g·C_i)·x_i·keep_i;  f = g·(D·u)
+     * and y summed as scan sums it. */
+    void (*head_scan)(const ssm__head_scan_args *args);
 
     /* gram[row][16] += Σ_t m_i m_j by FMA in rising t for the upper triangle of (m_0 … m_{N}),
      * modes [tokens][N+1][16] as scan wrote them. */
