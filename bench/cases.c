@@ -184,8 +184,8 @@ static void scan_task(void *context, int64_t g, int thread)
                                      .B = run->bc,
                                      .C = run->bc + N,
                                      .bc_stride = (ptrdiff_t)(2 * N),
-                                     .A2 = model->layers[0].A2 + g * N * SSM__LANES,
-                                     .D = model->layers[0].D + g * SSM__LANES,
+                                     .A2 = model->blocks[0].mamba.A2 + g * N * SSM__LANES,
+                                     .D = model->blocks[0].mamba.D + g * SSM__LANES,
                                      .state = run->state + g * N * SSM__LANES,
                                      .y = tile};
         model->kernels->scan(&args);
@@ -288,7 +288,8 @@ static ssm_status sample_in_proj(bench_run *run, const bench_limits *limits, ben
                                  ssm_error *err)
 {
     (void)limits;
-    ssm__matrix both = run->model->layers[0].in_proj_x; /* the halves lie one after the other */
+    ssm__matrix both =
+        run->model->blocks[0].mamba.in_proj_x; /* the halves lie one after the other */
     both.rows *= 2;
     return sample_linear(run, &both, out, err);
 }
@@ -296,19 +297,19 @@ static ssm_status sample_out_proj(bench_run *run, const bench_limits *limits, be
                                   ssm_error *err)
 {
     (void)limits;
-    return sample_linear(run, &run->model->layers[0].out_proj, out, err);
+    return sample_linear(run, &run->model->blocks[0].mamba.out_proj, out, err);
 }
 static ssm_status sample_x_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
                                 ssm_error *err)
 {
     (void)limits;
-    return sample_linear(run, &run->model->layers[0].x_proj, out, err);
+    return sample_linear(run, &run->model->blocks[0].mamba.x_proj, out, err);
 }
 static ssm_status sample_dt_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
                                  ssm_error *err)
 {
     (void)limits;
-    return sample_linear(run, &run->model->layers[0].dt_proj, out, err);
+    return sample_linear(run, &run->model->blocks[0].mamba.dt_proj, out, err);
 }
 
 /* ---- an operator of the registry ------------------------------------------------------------- */

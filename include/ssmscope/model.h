@@ -47,22 +47,26 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
 
 /* ---- taps ------------------------------------------------------------------------------------ */
 
-/* Named points of the forward pass; names of TransformerLens, `{i}` is the layer.
+/* Named points of the forward pass; names of TransformerLens, `{i}` is the layer. Widths of
+ * Mamba-1 (E d_inner, N d_state, R dt_rank) | Mamba-2 (S d_ssm, H n_heads, G n_groups, rows in the
+ * order of the checkpoint); –: the point does not exist in that layer.
  * Every tap fires for every token of every forward call, whatever the chunking. */
 #define SSM_TAPS(X)                                                                                \
-    X(EMBED, "embed")                               /* [T, d_model] embedding */                   \
-    X(RESID_PRE, "blocks.{i}.hook_resid_pre")       /* [T, d_model] stream into the block */       \
-    X(MIXER_IN, "blocks.{i}.hook_mixer_in")         /* [T, d_model] normed */                      \
-    X(IN_PROJ, "blocks.{i}.mixer.in_proj.hook_out") /* [T, 2 d_inner] xs, z */                     \
-    X(CONV1D, "blocks.{i}.mixer.conv1d.hook_out")   /* [T, d_inner] with bias, before SiLU */      \
-    X(U, "blocks.{i}.mixer.hook_u")                 /* [T, d_inner] u = SiLU of it */              \
-    X(X_PROJ, "blocks.{i}.mixer.x_proj.hook_out")   /* [T, dt_rank + 2 d_state] dt, B, C */        \
-    X(DT_PROJ, "blocks.{i}.mixer.dt_proj.hook_out") /* [T, d_inner] with bias, before softplus */  \
-    X(DELTA, "blocks.{i}.mixer.hook_delta")         /* [T, d_inner] delta = softplus of it */      \
-    X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")     /* [T, d_inner] y, gated, into out_proj */     \
-    X(MIXER_OUT, "blocks.{i}.hook_mixer_out")       /* [T, d_model] = out_proj.hook_out */         \
-    X(RESID_POST, "blocks.{i}.hook_resid_post")     /* [T, d_model] stream after the block */      \
-    X(LN_FINAL, "ln_final")                         /* [T, d_model] normed, into the head */
+    X(EMBED, "embed")                                 /* [T, d_model] embedding */                 \
+    X(RESID_PRE, "blocks.{i}.hook_resid_pre")         /* [T, d_model] stream into the block */     \
+    X(MIXER_IN, "blocks.{i}.hook_mixer_in")           /* [T, d_model] normed */                    \
+    X(IN_PROJ, "blocks.{i}.mixer.in_proj.hook_out")   /* [T, 2E] xs, z | [T, rows of in_proj] */   \
+    X(CONV1D, "blocks.{i}.mixer.conv1d.hook_out")     /* [T, E] | [T, S+2GN] before SiLU */        \
+    X(U, "blocks.{i}.mixer.hook_u")                   /* [T, E] | [T, S] u = SiLU of it */         \
+    X(X_PROJ, "blocks.{i}.mixer.x_proj.hook_out")     /* [T, R+2N] dt, B, C | – */               \
+    X(DT_PROJ, "blocks.{i}.mixer.dt_proj.hook_out")   /* [T, E] before softplus | – */           \
+    X(DELTA, "blocks.{i}.mixer.hook_delta")           /* [T, E] softplus of it | [T, H] clamped */ \
+    X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")       /* [T, E] y, gated, into out_proj | [T, S]   \
+                                                       * what the gated norm is given */           \
+    X(INNER_NORM, "blocks.{i}.mixer.hook_inner_norm") /* – | [T, S] after the gated norm */      \
+    X(MIXER_OUT, "blocks.{i}.hook_mixer_out")         /* [T, d_model] = out_proj.hook_out */       \
+    X(RESID_POST, "blocks.{i}.hook_resid_post")       /* [T, d_model] stream after the block */    \
+    X(LN_FINAL, "ln_final")                           /* [T, d_model] normed, into the head */
 
 typedef enum ssm_tap_point {
 #define SSM_TAP_ENUM(name, text) SSM_TAP_##name,

@@ -97,9 +97,15 @@ void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
                      ssm__dense(session->stream, D));
 }
 
+typedef void mixer_fn(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
+
+static mixer_fn *const mixers[SSM_LAYER_KINDS] = {
+    [SSM_LAYER_MAMBA] = ssm__mamba_mixer, [SSM_LAYER_MAMBA2] = ssm__mamba2_mixer};
+
 ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count, ssm_error *err)
 {
     const ssm_model *model = session->model;
+    const ssm__block *block = &model->blocks[layer];
     const int64_t D = model->config->d_model;
     int64_t tokens;
     for (int64_t t = 0; t < count; t += tokens) {
@@ -108,10 +114,10 @@ ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count
         float *stream = session->stream + t * D;
         ssm__session_tap(session, SSM_TAP_RESID_PRE, layer, position, tokens, D,
                          ssm__dense(stream, D));
-        norm(session, stream, model->layers[layer].norm, tokens);
+        norm(session, stream, block->norm, tokens);
         ssm__session_tap(session, SSM_TAP_MIXER_IN, layer, position, tokens, D,
                          ssm__dense(session->normed, D));
-        ssm__mamba_mixer(session, layer, position, tokens);
+        mixers[block->kind](session, layer, position, tokens);
         model->kernels->add(session->mixed, stream, tokens * D);
         ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D,
                          ssm__dense(stream, D));

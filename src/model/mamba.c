@@ -5,6 +5,7 @@
  *
  * Four parallel runs, each over fixed tasks: in_proj and convolution by blocks of channel groups,
  * x_proj by tokens and rows, dt_proj and scan by blocks of groups, out_proj by blocks of rows. */
+#include "model/layout.h"
 #include "model/session.h"
 
 #include "base/pool.h"
@@ -15,24 +16,45 @@ enum {
     X_PROJ_TOKENS = 8 /* tokens a task of x_proj, which has few rows */
 };
 
+void ssm__mamba_layout(ssm__arena *arena, const ssm_config *c, const ssm__layer_weights *w,
+                       ssm__mamba_layer *out)
+{
+    const int64_t groups = ssm__scan_groups(c);
+    const ssm__lane_map lanes = {0, c->d_inner, c->d_inner, 0};
+    const ssm__matrix in_proj = ssm__matrix_of(&w->in_proj);
+    ssm__mamba_layer l = {0};
+    l.in_proj_x = ssm__matrix_rows(in_proj, 0, c->d_inner);
+    l.in_proj_z = ssm__matrix_rows(in_proj, c->d_inner, c->d_inner);
+    l.x_proj = ssm__matrix_of(&w->x_proj);
+    l.dt_proj = ssm__matrix_of(&w->dt_proj);
+    l.out_proj = ssm__matrix_of(&w->out_proj);
+    l.in_proj_bias = ssm__copy_dense(arena, &w->in_proj_bias);
+    l.out_proj_bias = ssm__copy_dense(arena, &w->out_proj_bias);
+    l.conv_weight = SSM__TAKE(arena, float, groups * c->d_conv * SSM__LANES);
+    l.conv_bias = SSM__TAKE(arena, float, groups *SSM__LANES);
+    l.dt_bias = SSM__TAKE(arena, float, groups *SSM__LANES);
+    l.A2 = SSM__TAKE(arena, float, groups * c->d_state * SSM__LANES);
+    l.D = SSM__TAKE(arena, float, groups *SSM__LANES);
+    ssm__put_lanes(&w->conv1d, c->d_conv, lanes, l.conv_weight);
+    ssm__put_lanes(&w->conv1d_bias, 1, lanes, l.conv_bias);
+    ssm__put_lanes(&w->dt_proj_bias, 1, lanes, l.dt_bias);
+    ssm__put_lanes(&w->A_log, c->d_state, lanes, l.A2);
+    ssm__put_lanes(&w->D, 1, lanes, l.D);
+    ssm__decay_rates(l.A2, groups * c->d_state * SSM__LANES);
+    if (arena->memory) {
+        *out = l;
+    }
+}
+
 typedef struct mixer_run {
     ssm_session *session;
+    const ssm__block *block;
     const ssm__mamba_layer *layer;
     const ssm_config *config;
     const ssm__kernels *kernels;
     int64_t index; /* of the layer */
     int64_t position, tokens;
 } mixer_run;
-
-static ssm__view tiled(float *data)
-{
-    return (ssm__view){data, SSM__LANES, SSM__LANES * SSM__TILE_ROWS};
-}
-
-static float *group_of(float *tile, int64_t group)
-{
-    return tile + group * SSM__LANES * SSM__TILE_ROWS;
-}
 
 /* Groups of task `task`: [*first, *end). */
 static void task_groups(const mixer_run *run, int64_t task, int64_t *first, int64_t *end)
@@ -55,20 +77,20 @@ static void project_and_convolve(void *context, int64_t task, int thread)
     const int64_t row_end = ssm__smaller(end * SSM__LANES, c->d_inner);
     const float *bias = l->in_proj_bias;
 
-    run->kernels->linear(&l->in_proj_x, bias, ssm__dense(s->normed, c->d_model), tiled(s->x_tile),
-                         run->tokens, row, row_end);
+    run->kernels->linear(&l->in_proj_x, bias, ssm__dense(s->normed, c->d_model),
+                         ssm__tiled(s->x_tile), run->tokens, row, row_end);
     run->kernels->linear(&l->in_proj_z, bias ? bias + c->d_inner : NULL,
-                         ssm__dense(s->normed, c->d_model), tiled(s->z_tile), run->tokens, row,
+                         ssm__dense(s->normed, c->d_model), ssm__tiled(s->z_tile), run->tokens, row,
                          row_end);
 
     const int64_t history = (c->d_conv - 1) * SSM__LANES;
-    float *layer_history = s->conv_history + run->index * ssm__conv_history_count(s->model);
+    float *layer_history = s->conv_history + run->block->conv_at;
     const bool raw = ssm__session_wants(s, SSM_TAP_CONV1D);
     for (int64_t g = first; g < end; g++) {
-        run->kernels->conv_silu(group_of(s->x_tile, g), l->conv_weight + g * c->d_conv * SSM__LANES,
-                                l->conv_bias + g * SSM__LANES, layer_history + g * history,
-                                group_of(s->u_tile, g), raw ? group_of(s->raw_tile, g) : NULL,
-                                run->tokens, c->d_conv);
+        run->kernels->conv_silu(
+            ssm__group_of(s->x_tile, g), l->conv_weight + g * c->d_conv * SSM__LANES,
+            l->conv_bias + g * SSM__LANES, layer_history + g * history, ssm__group_of(s->u_tile, g),
+            raw ? ssm__group_of(s->raw_tile, g) : NULL, run->tokens, c->d_conv);
     }
 }
 
@@ -82,7 +104,7 @@ static void project_selective(void *context, int64_t task, int thread)
     const int64_t row_blocks = ssm__ceil_div(w->rows, SSM__LANES);
     const int64_t token = task / row_blocks * X_PROJ_TOKENS;
     const int64_t row = task % row_blocks * SSM__LANES;
-    run->kernels->linear(w, NULL, tiled(s->u_tile + token * SSM__LANES),
+    run->kernels->linear(w, NULL, ssm__tiled(s->u_tile + token * SSM__LANES),
                          ssm__dense(s->x_proj + token * w->rows, w->rows),
                          ssm__smaller(X_PROJ_TOKENS, run->tokens - token), row,
                          ssm__smaller(row + SSM__LANES, w->rows));
@@ -95,13 +117,13 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
     const ssm__mamba_layer *l = run->layer;
     const ssm_config *c = run->config;
     const int64_t per_group = c->d_state * SSM__LANES;
-    const int64_t at = run->index * ssm__ssm_state_count(s->model) + g * per_group;
+    const int64_t at = run->block->state_at + g * per_group;
     ssm__scan_args args = {
         .tokens = run->tokens,
         .d_state = c->d_state,
-        .u = group_of(s->u_tile, g),
-        .delta = group_of(s->x_tile, g),
-        .z = group_of(s->z_tile, g),
+        .u = ssm__group_of(s->u_tile, g),
+        .delta = ssm__group_of(s->x_tile, g),
+        .z = ssm__group_of(s->z_tile, g),
         .B = s->x_proj + c->dt_rank,
         .C = s->x_proj + c->dt_rank + c->d_state,
         .bc_stride = (ptrdiff_t)run->layer->x_proj.rows,
@@ -109,7 +131,7 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
         .D = l->D + g * SSM__LANES,
         .keep = s->masked[run->index] ? s->keep + at : NULL,
         .state = s->ssm_state + at,
-        .y = group_of(s->u_tile, g),
+        .y = ssm__group_of(s->u_tile, g),
     };
     const ssm__mode_sink *sink = s->sink;
     if (!sink || !sink->layers[run->index]) {
@@ -134,9 +156,9 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
 /* What softplus will be taken of, for the tap. */
 static void keep_raw_dt(const mixer_run *run, int64_t g)
 {
-    const float *dt = group_of(run->session->x_tile, g);
+    const float *dt = ssm__group_of(run->session->x_tile, g);
     const float *bias = run->layer->dt_bias + g * SSM__LANES;
-    float *raw = group_of(run->session->raw_tile, g);
+    float *raw = ssm__group_of(run->session->raw_tile, g);
     for (int64_t i = 0; i < run->tokens * SSM__LANES; i++) {
         raw[i] = dt[i] + bias[i % SSM__LANES];
     }
@@ -151,11 +173,11 @@ static void discretise_and_scan(void *context, int64_t task, int thread)
     const ssm_config *c = run->config;
     int64_t first, end;
     task_groups(run, task, &first, &end);
-    run->kernels->linear(&l->dt_proj, NULL, ssm__dense(s->x_proj, l->x_proj.rows), tiled(s->x_tile),
-                         run->tokens, first * SSM__LANES,
+    run->kernels->linear(&l->dt_proj, NULL, ssm__dense(s->x_proj, l->x_proj.rows),
+                         ssm__tiled(s->x_tile), run->tokens, first * SSM__LANES,
                          ssm__smaller(end * SSM__LANES, c->d_inner));
     for (int64_t g = first; g < end; g++) {
-        float *delta = group_of(s->x_tile, g);
+        float *delta = ssm__group_of(s->x_tile, g);
         if (ssm__session_wants(s, SSM_TAP_DT_PROJ)) {
             keep_raw_dt(run, g);
         }
@@ -170,7 +192,7 @@ static void project_out(void *context, int64_t task, int thread)
     const mixer_run *run = context;
     const ssm_session *s = run->session;
     const ssm__matrix *w = &run->layer->out_proj;
-    run->kernels->linear(w, run->layer->out_proj_bias, tiled(s->u_tile),
+    run->kernels->linear(w, run->layer->out_proj_bias, ssm__tiled(s->u_tile),
                          ssm__dense(s->mixed, w->rows), run->tokens, task * BLOCK_ROWS,
                          ssm__smaller((task + 1) * BLOCK_ROWS, w->rows));
 }
@@ -186,8 +208,8 @@ static void tap_in_proj(const mixer_run *run)
     for (int64_t t = 0; t < run->tokens; t++) {
         for (int64_t k = 0; k < E; k++) {
             const int64_t at = k % SSM__LANES + t * SSM__LANES;
-            s->tap[t * 2 * E + k] = group_of(s->x_tile, k / SSM__LANES)[at];
-            s->tap[t * 2 * E + E + k] = group_of(s->z_tile, k / SSM__LANES)[at];
+            s->tap[t * 2 * E + k] = ssm__group_of(s->x_tile, k / SSM__LANES)[at];
+            s->tap[t * 2 * E + E + k] = ssm__group_of(s->z_tile, k / SSM__LANES)[at];
         }
     }
     ssm__session_tap(s, SSM_TAP_IN_PROJ, run->index, run->position, run->tokens, 2 * E,
@@ -198,7 +220,8 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
 {
     const ssm_model *model = session->model;
     mixer_run run = {.session = session,
-                     .layer = &model->layers[layer],
+                     .block = &model->blocks[layer],
+                     .layer = &model->blocks[layer].mamba,
                      .config = model->config,
                      .kernels = model->kernels,
                      .index = layer,
@@ -210,8 +233,9 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
 
     ssm__pool_run(session->pool, project_and_convolve, &run, channel_tasks);
     tap_in_proj(&run);
-    ssm__session_tap(session, SSM_TAP_CONV1D, layer, position, tokens, E, tiled(session->raw_tile));
-    ssm__session_tap(session, SSM_TAP_U, layer, position, tokens, E, tiled(session->u_tile));
+    ssm__session_tap(session, SSM_TAP_CONV1D, layer, position, tokens, E,
+                     ssm__tiled(session->raw_tile));
+    ssm__session_tap(session, SSM_TAP_U, layer, position, tokens, E, ssm__tiled(session->u_tile));
 
     ssm__pool_run(session->pool, project_selective, &run,
                   ssm__ceil_div(tokens, X_PROJ_TOKENS) * ssm__ceil_div(x_rows, SSM__LANES));
@@ -220,9 +244,11 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
 
     ssm__pool_run(session->pool, discretise_and_scan, &run, channel_tasks);
     ssm__session_tap(session, SSM_TAP_DT_PROJ, layer, position, tokens, E,
-                     tiled(session->raw_tile));
-    ssm__session_tap(session, SSM_TAP_DELTA, layer, position, tokens, E, tiled(session->x_tile));
-    ssm__session_tap(session, SSM_TAP_SSM_OUT, layer, position, tokens, E, tiled(session->u_tile));
+                     ssm__tiled(session->raw_tile));
+    ssm__session_tap(session, SSM_TAP_DELTA, layer, position, tokens, E,
+                     ssm__tiled(session->x_tile));
+    ssm__session_tap(session, SSM_TAP_SSM_OUT, layer, position, tokens, E,
+                     ssm__tiled(session->u_tile));
 
     ssm__pool_run(session->pool, project_out, &run, ssm__ceil_div(run.config->d_model, BLOCK_ROWS));
     ssm__session_tap(session, SSM_TAP_MIXER_OUT, layer, position, tokens, run.config->d_model,

@@ -8,14 +8,15 @@
 #include "checkpoint/weights.h"
 #include "kernels/kernels.h"
 
-/* One block. Matrices point into the checkpoint; the rest are float32 copies in the model's arena,
- * those of the channels in groups of 16 (G = ⌈d_inner/16⌉), padding channels zero. */
+/* Weights of the mixers. Matrices point into the checkpoint; the rest are float32 copies in the
+ * model's arena, those of channels in groups of 16 (ssm__lane_of), padding channels zero. */
+
+/* Mamba-1 and Falcon-Mamba; G = ⌈E/16⌉ groups. */
 typedef struct ssm__mamba_layer {
     ssm__matrix in_proj_x, in_proj_z; /* [E, D] each: the two halves of in_proj's rows */
     ssm__matrix x_proj;               /* [R+2N, E] */
     ssm__matrix dt_proj;              /* [E, R] */
     ssm__matrix out_proj;             /* [D, E] */
-    float *norm;                      /* [D] */
     float *in_proj_bias;              /* [2E] or NULL */
     float *out_proj_bias;             /* [D] or NULL */
     float *conv_weight;               /* [G][K][16] */
@@ -25,16 +26,74 @@ typedef struct ssm__mamba_layer {
     float *D;                         /* [G][16] */
 } ssm__mamba_layer;
 
+/* Mamba-2; a head's P channels have ⌈P/16⌉ groups of their own, G in all; Gbc = ⌈2·n_groups·N/16⌉
+ * groups of B and C follow where the convolution is concerned. */
+typedef struct ssm__mamba2_layer {
+    ssm__matrix in_proj; /* [2E+2·n_groups·N+H, D]: rows z0, x0 (E−d_ssm each), z, x, B, C, dt */
+    ssm__matrix out_proj; /* [D, E] */
+    float *in_proj_bias;  /* of all rows, or NULL */
+    float *out_proj_bias; /* [D] or NULL */
+    float *conv_weight;   /* [G+Gbc][K][16] */
+    float *conv_bias;     /* [G+Gbc][16] */
+    float *dt_bias;       /* [⌈H/16⌉][16] */
+    float *A2;            /* [H] */
+    float *D;             /* [G][16] */
+    float *gate_norm;     /* [G][16], or NULL without a norm */
+} ssm__mamba2_layer;
+
+/* One block: norm, mixer, residual. conv_at … state_count: the layer's part of the session's
+ * conv_history and ssm_state, in floats. */
+typedef struct ssm__block {
+    ssm_layer_kind kind;
+    int64_t conv_at, conv_count;
+    int64_t state_at, state_count;
+    float *norm;      /* [D] */
+    float *norm_bias; /* [D] LayerNorm, or NULL */
+    union {
+        ssm__mamba_layer mamba;
+        ssm__mamba2_layer mamba2;
+    };
+} ssm__block;
+
 struct ssm_model {
     ssm_checkpoint *checkpoint;
     const ssm_config *config;
     const ssm__kernels *kernels;
     ssm__arena arena;
-    int64_t n_groups16; /* G */
-    ssm__mamba_layer *layers;
-    ssm__matrix embedding, lm_head; /* [V, D] */
-    float *norm_f;                  /* [D] */
+    int64_t n_groups16;              /* G, groups of 16 channels of a layer's scan */
+    int64_t conv_count, state_count; /* floats of all layers */
+    ssm__block *blocks;              /* [n_layers] */
+    ssm__matrix embedding, lm_head;  /* [V, D] */
+    float *norm_f;                   /* [D] */
 };
+
+/* ---- channels of the scan: d_inner of Mamba-1, d_ssm = n_heads·head_dim of Mamba-2 ------------
+ */
+
+static inline int64_t ssm__scan_channels(const ssm_config *c)
+{
+    return c->n_heads > 0 ? c->d_ssm : c->d_inner;
+}
+/* Groups of 16 channels that one head has; Mamba-1: of all channels. */
+static inline int64_t ssm__groups_per_head(const ssm_config *c)
+{
+    return ((c->n_heads > 0 ? c->head_dim : c->d_inner) + SSM__LANES - 1) / SSM__LANES;
+}
+static inline int64_t ssm__scan_groups(const ssm_config *c)
+{
+    return (c->n_heads > 0 ? c->n_heads : 1) * ssm__groups_per_head(c);
+}
+/* Groups of B and C of Mamba-2. */
+static inline int64_t ssm__bc_groups(const ssm_config *c)
+{
+    return (2 * c->n_groups * c->d_state + SSM__LANES - 1) / SSM__LANES;
+}
+/* Place of a channel among the lanes of all groups, 16·group + lane. */
+static inline int64_t ssm__lane_of(const ssm_config *c, int64_t channel)
+{
+    const int64_t head_dim = c->n_heads > 0 ? c->head_dim : c->d_inner;
+    return channel / head_dim * ssm__groups_per_head(c) * SSM__LANES + channel % head_dim;
+}
 
 /* Row of the embedding as float32: out [d_model]. */
 void ssm__embed(const ssm_model *model, int32_t id, float *out);

@@ -1,6 +1,7 @@
 /* model/session.c: creation, state, mask, observers. The forward pass is in forward.c. */
 #include "model/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,16 +10,6 @@
 
 enum { DEFAULT_MAX_CHUNK = 1024 };
 
-int64_t ssm__conv_history_count(const ssm_model *model)
-{
-    return model->n_groups16 * (model->config->d_conv - 1) * SSM__LANES;
-}
-
-int64_t ssm__ssm_state_count(const ssm_model *model)
-{
-    return model->n_groups16 * model->config->d_state * SSM__LANES;
-}
-
 /* −1 on overflow, which the arena takes for one. */
 static int64_t product(int64_t a, int64_t b)
 {
@@ -26,14 +17,20 @@ static int64_t product(int64_t a, int64_t b)
     return ssm__mul_dim(a, b, &out) ? out : -1;
 }
 
+/* in_proj's rows are the widest tap. */
+static int64_t widest_tap(const ssm_config *c)
+{
+    return 2 * c->d_inner + 2 * c->n_groups * c->d_state + c->n_heads;
+}
+
 /* Everything a session owns; run twice (see base/arena.h). */
 static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
 {
     const ssm_config *c = model->config;
     const int64_t tile = model->n_groups16 * SSM__TILE_ROWS * SSM__LANES;
-    s->conv_history = SSM__TAKE(arena, float, c->n_layers *ssm__conv_history_count(model));
-    s->ssm_state = SSM__TAKE(arena, float, c->n_layers *ssm__ssm_state_count(model));
-    s->keep = SSM__TAKE(arena, float, c->n_layers *ssm__ssm_state_count(model));
+    s->conv_history = SSM__TAKE(arena, float, model->conv_count);
+    s->ssm_state = SSM__TAKE(arena, float, model->state_count);
+    s->keep = SSM__TAKE(arena, float, model->state_count);
     s->masked = SSM__TAKE(arena, bool, c->n_layers);
     s->stream = SSM__TAKE(arena, float, product(s->max_chunk, c->d_model));
     s->normed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
@@ -43,8 +40,9 @@ static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
     s->x_proj = SSM__TAKE(arena, float, SSM__TILE *(c->dt_rank + 2 * c->d_state));
     s->mixed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
     s->raw_tile = SSM__TAKE(arena, float, tile);
-    s->tap = SSM__TAKE(arena, float, SSM__TILE * 2 * c->d_inner);
+    s->tap = SSM__TAKE(arena, float, SSM__TILE *widest_tap(c));
     s->logits = SSM__TAKE(arena, float, SSM__TILE * c->vocab_size);
+    ssm__mamba2_take_scratch(arena, model, &s->mamba2);
 }
 
 static void apply_options(ssm_session *s, const ssm_session_options *options)
@@ -95,10 +93,9 @@ void ssm_session_free(ssm_session *session)
 
 void ssm__session_reset_layer(ssm_session *session, int64_t layer)
 {
-    const int64_t conv = ssm__conv_history_count(session->model);
-    const int64_t state = ssm__ssm_state_count(session->model);
-    memset(session->conv_history + layer * conv, 0, (size_t)conv * sizeof(float));
-    memset(session->ssm_state + layer * state, 0, (size_t)state * sizeof(float));
+    const ssm__block *block = &session->model->blocks[layer];
+    memset(session->conv_history + block->conv_at, 0, (size_t)block->conv_count * sizeof(float));
+    memset(session->ssm_state + block->state_at, 0, (size_t)block->state_count * sizeof(float));
 }
 
 void ssm_session_reset(ssm_session *session)
@@ -114,36 +111,53 @@ int64_t ssm_session_position(const ssm_session *session)
     return session->position;
 }
 
-/* keep [E][N] of one layer → factors [G][N][16]; padding channels are kept. */
-static void set_layer_mask(ssm_session *session, int64_t layer, const uint8_t *keep)
+/* keep [rows][N] of one layer → factors [G][N][16]; padding channels are kept. A row is a channel,
+ * or a head with all its channels. */
+static void set_layer_mask(ssm_session *session, int64_t layer, const uint8_t *keep, int64_t rows)
 {
     const ssm_config *c = session->model->config;
-    const int64_t count = ssm__ssm_state_count(session->model);
-    float *factors = session->keep + layer * count;
-    for (int64_t i = 0; i < count; i++) {
+    const ssm__block *block = &session->model->blocks[layer];
+    const int64_t per_row = ssm__scan_channels(c) / rows;
+    float *factors = session->keep + block->state_at;
+    for (int64_t i = 0; i < block->state_count; i++) {
         factors[i] = 1.0f;
     }
-    for (int64_t h = 0; h < c->d_inner; h++) {
+    for (int64_t h = 0; h < ssm__scan_channels(c); h++) {
+        const int64_t lane = ssm__lane_of(c, h);
+        float *to = factors + lane / SSM__LANES * c->d_state * SSM__LANES + lane % SSM__LANES;
         for (int64_t n = 0; n < c->d_state; n++) {
-            const int64_t at = (h / SSM__LANES * c->d_state + n) * SSM__LANES + h % SSM__LANES;
-            factors[at] = keep[h * c->d_state + n] ? 1.0f : 0.0f;
+            to[n * SSM__LANES] = keep[h / per_row * c->d_state + n] ? 1.0f : 0.0f;
         }
     }
     session->masked[layer] = true;
+}
+
+static ssm_status check_mask(const ssm_config *c, const ssm_mask *mask, ssm_error *err)
+{
+    const int64_t channels = ssm__scan_channels(c);
+    const bool by_head = c->n_heads > 0 && mask->n_channels == c->n_heads;
+    if (mask->n_layers == c->n_layers && mask->d_state == c->d_state &&
+        (mask->n_channels == channels || by_head)) {
+        return SSM_STATUS_OK;
+    }
+    char heads[48] = "";
+    if (c->n_heads > 0) {
+        snprintf(heads, sizeof heads, " (or %lld heads)", (long long)c->n_heads);
+    }
+    return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                     "the mask is for %lld layers of %lld channels with %lld modes, the model has "
+                     "%lld of %lld%s with %lld; make a mask from a recording of this model",
+                     (long long)mask->n_layers, (long long)mask->n_channels,
+                     (long long)mask->d_state, (long long)c->n_layers, (long long)channels, heads,
+                     (long long)c->d_state);
 }
 
 ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int64_t layer,
                                 ssm_error *err)
 {
     const ssm_config *c = session->model->config;
-    if (mask && (mask->n_layers != c->n_layers || mask->n_channels != c->d_inner ||
-                 mask->d_state != c->d_state)) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "the mask is for %lld layers of %lld channels with %lld modes, the model "
-                         "has %lld of %lld with %lld; make a mask from a recording of this model",
-                         (long long)mask->n_layers, (long long)mask->n_channels,
-                         (long long)mask->d_state, (long long)c->n_layers, (long long)c->d_inner,
-                         (long long)c->d_state);
+    if (mask) {
+        SSM__TRY(check_mask(c, mask, err));
     }
     if (layer < -1 || layer >= c->n_layers) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "layer %lld is not one of 0 … %lld",
@@ -152,7 +166,8 @@ ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int6
     for (int64_t i = 0; i < c->n_layers; i++) {
         session->masked[i] = false;
         if (mask && (layer == -1 || layer == i)) {
-            set_layer_mask(session, i, mask->keep + i * c->d_inner * c->d_state);
+            set_layer_mask(session, i, mask->keep + i * mask->n_channels * c->d_state,
+                           mask->n_channels);
         }
     }
     return SSM_STATUS_OK;

@@ -13,17 +13,37 @@ enum { SSM__SUBTILE = 16 }; /* most tokens between the instrument's visits: mode
 /* The instrument's way into the scan. Both calls come from worker threads, for one (layer, group)
  * from one thread at a time and in rising position; they must touch that group's data only. enter
  * fills modes, adjoint and moments of args (modes: [≤ 16][N+1][16] scratch of that thread); leave
- * sees the summands and y [tokens][16] of at most 16 tokens. finished, unless NULL, is called by
- * the thread that runs the pass when a recorded layer has seen all tokens before `end`; a failure
- * ends the pass. */
+ * sees the summands and y [tokens][16] of at most 16 tokens. Layers of Mamba-2 call enter_head and
+ * leave_head in their place; a head's groups (head·⌈P/16⌉ …, see ssm__lane_of) are visited by one
+ * thread, all of them for the same ≤ 16 tokens before the next tokens. finished, unless NULL, is
+ * called by the thread that runs the pass when a recorded layer has seen all tokens before `end`; a
+ * failure ends the pass. A recorded layer runs the recurrence, never the chunked form. */
 typedef struct ssm__mode_sink {
     void *context;
     void (*enter)(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args);
     void (*leave)(void *context, int64_t layer, int64_t group, int64_t position,
                   const ssm__scan_args *args);
+    void (*enter_head)(void *context, int64_t layer, int64_t group, int thread,
+                       ssm__head_scan_args *args);
+    void (*leave_head)(void *context, int64_t layer, int64_t group, int64_t position,
+                       const ssm__head_scan_args *args);
     ssm_status (*finished)(void *context, int64_t layer, int64_t end, ssm_error *err);
     const bool *layers; /* [n_layers] which layers are recorded */
 } ssm__mode_sink;
+
+/* What a tile of Mamba-2 needs beside the tiles of all families. G' n_groups, H n_heads, Gbc
+ * ⌈2G'N/16⌉, E0 = d_inner − d_ssm. */
+typedef struct ssm__mamba2_scratch {
+    float *bc_tile;  /* [Gbc][65][16] in_proj's B, C */
+    float *bc_conv;  /* [Gbc][65][16] after conv and SiLU */
+    float *bc_raw;   /* [Gbc][65][16] before SiLU; for taps */
+    float *bc;       /* [G'][2][64][N] B and C in rows */
+    float *dt_tile;  /* [⌈H/16⌉][65][16] dt, then Δ */
+    float *delta;    /* [H][64] Δ */
+    float *products; /* [G'][64][64] C_t·B_s, s ≤ t */
+    float *front;    /* [2][⌈E0/16⌉][65][16] z0, x0 */
+    float *out_tile; /* [⌈E/16⌉][65][16] input of out_proj, where y's tile does not serve */
+} ssm__mamba2_scratch;
 
 struct ssm_session {
     const ssm_model *model;
@@ -34,28 +54,25 @@ struct ssm_session {
     const ssm_observer *observer;
     const ssm__mode_sink *sink;
 
-    /* recurrent state, per layer */
-    float *conv_history; /* [n_layers][G][K−1][16] */
-    float *ssm_state;    /* [n_layers][G][N][16] */
-    float *keep;         /* [n_layers][G][N][16] factors of the mask */
+    /* recurrent state; a layer's part begins at its block's conv_at, state_at */
+    float *conv_history; /* groups of [K−1][16] */
+    float *ssm_state;    /* groups of [N][16] */
+    float *keep;         /* as ssm_state: factors of the mask */
     bool *masked;        /* [n_layers] */
 
     /* scratch */
     float *stream;   /* [max_chunk][D] residual stream */
     float *normed;   /* [64][D] */
-    float *x_tile;   /* [G][65][16] in_proj's xs; Δ after conv (xs is no longer needed) */
-    float *z_tile;   /* [G][65][16] */
-    float *u_tile;   /* [G][65][16] u, then y */
-    float *x_proj;   /* [64][R+2N] dt, B, C */
     float *mixed;    /* [64][D] mixer output */
+    float *x_tile;   /* [G][65][16] in_proj's xs; Mamba-1: Δ after conv; Mamba-2: y */
+    float *z_tile;   /* [G][65][16] */
+    float *u_tile;   /* [G][65][16] u; Mamba-1: then y */
     float *raw_tile; /* [G][65][16] conv1d, then dt_proj, before their activations; for taps */
-    float *tap;      /* [64][2E] where a tap needs another layout */
+    float *x_proj;   /* [64][R+2N] dt, B, C of Mamba-1 */
+    float *tap;      /* [64][…] where a tap needs another layout */
     float *logits;   /* [64][V] */
+    ssm__mamba2_scratch mamba2;
 };
-
-/* Elements of one layer in conv_history and ssm_state. */
-int64_t ssm__conv_history_count(const ssm_model *model);
-int64_t ssm__ssm_state_count(const ssm_model *model);
 
 /* stream[0 … count−1] = embedding of ids (validated). */
 void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count);
@@ -89,7 +106,21 @@ static inline int64_t ssm__ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Mixer: normed (session->normed, `tokens` ≤ 64 tokens from `position`) → session->mixed. */
+/* A tile: element (t, k) of group g at g·65·16 + t·16 + k. */
+static inline ssm__view ssm__tiled(float *data)
+{
+    return (ssm__view){data, SSM__LANES, SSM__LANES * SSM__TILE_ROWS};
+}
+static inline float *ssm__group_of(float *tile, int64_t group)
+{
+    return tile + group * SSM__LANES * SSM__TILE_ROWS;
+}
+
+/* Mixers: normed (session->normed, `tokens` ≤ 64 tokens from `position`) → session->mixed. */
 void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
+void ssm__mamba2_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
+
+/* Scratch of the layers of Mamba-2 (see base/arena.h); takes nothing when there are none. */
+void ssm__mamba2_take_scratch(ssm__arena *arena, const ssm_model *model, ssm__mamba2_scratch *out);
 
 #endif

@@ -24,14 +24,12 @@ static state_header header_of(const ssm_session *session)
 
 static size_t conv_bytes(const ssm_session *session)
 {
-    return (size_t)(session->model->config->n_layers * ssm__conv_history_count(session->model)) *
-           sizeof(float);
+    return (size_t)session->model->conv_count * sizeof(float);
 }
 
 static size_t ssm_bytes(const ssm_session *session)
 {
-    return (size_t)(session->model->config->n_layers * ssm__ssm_state_count(session->model)) *
-           sizeof(float);
+    return (size_t)session->model->state_count * sizeof(float);
 }
 
 size_t ssm_session_state_size(const ssm_session *session)

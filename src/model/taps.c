@@ -45,10 +45,13 @@ ssm_status ssm_tap_parse(const char *name, ssm_tap_point *point, int64_t *layer,
     static const struct {
         const char *rest;
         ssm_tap_point point;
-    } aliases[] = {
-        {".hook_in_proj", SSM_TAP_IN_PROJ}, {".hook_conv", SSM_TAP_CONV1D},
-        {".hook_x_proj", SSM_TAP_X_PROJ},   {".hook_dt_proj", SSM_TAP_DT_PROJ},
-        {".hook_ssm_out", SSM_TAP_SSM_OUT}, {".mixer.out_proj.hook_out", SSM_TAP_MIXER_OUT}};
+    } aliases[] = {{".hook_in_proj", SSM_TAP_IN_PROJ},
+                   {".hook_conv", SSM_TAP_CONV1D},
+                   {".hook_x_proj", SSM_TAP_X_PROJ},
+                   {".hook_dt_proj", SSM_TAP_DT_PROJ},
+                   {".hook_ssm_out", SSM_TAP_SSM_OUT},
+                   {".hook_inner_norm", SSM_TAP_INNER_NORM},
+                   {".mixer.out_proj.hook_out", SSM_TAP_MIXER_OUT}};
     static const char pattern[] = "blocks.{i}";
     *layer = -1;
     const char *rest = behind_layer(name, layer);
