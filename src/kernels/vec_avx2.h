@@ -14,8 +14,7 @@ typedef struct v16 {
     __m256 lo, hi; /* lanes 0–7, 8–15 */
 } v16;
 
-enum { SCAN_MODES = 2, GRAM_ROWS = 2, GRAM_COLS = 2, ROWS_TILE = 6 };
-enum { HEAD_MODES = 4 };
+enum { SCAN_MODES = 2, HEAD_MODES = 4, GRAM_ROWS = 2, GRAM_COLS = 2, ROWS_TILE = 6 };
 
 static inline v16 v16_set(float a)
 {

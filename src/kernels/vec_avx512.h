@@ -14,8 +14,7 @@ typedef struct v16 {
     __m512 v;
 } v16;
 
-enum { SCAN_MODES = 4, GRAM_ROWS = 4, GRAM_COLS = 4, ROWS_TILE = 16 };
-enum { HEAD_MODES = 8 };
+enum { SCAN_MODES = 4, HEAD_MODES = 8, GRAM_ROWS = 4, GRAM_COLS = 4, ROWS_TILE = 16 };
 
 static inline v16 v16_set(float a)
 {
