@@ -151,7 +151,8 @@ typedef struct ssm_checkpoint_options {
 /* Opens a model directory or a .safetensors file beside its config.json, resolves every tensor of
  * the family to its slot, compares shapes with config.json and decides the head. options may be
  * NULL. Non-finite weights are not looked for here (ssm_checkpoint_check_finite).
- * Errors: FILE (missing, malformed, conflicting: both numbers are named), MEMORY. */
+ * Errors: FILE (missing, malformed, conflicting: both numbers are named), USAGE (norm_groups that
+ * the model cannot have), MEMORY. */
 SSM_API ssm_status ssm_checkpoint_open(const char *path, const ssm_checkpoint_options *options,
                                        ssm_checkpoint **out, ssm_error *err);
 SSM_API void ssm_checkpoint_close(ssm_checkpoint *checkpoint);

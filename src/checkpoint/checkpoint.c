@@ -12,7 +12,7 @@ static ssm_status open_into(ssm_checkpoint *checkpoint, const ssm_checkpoint_opt
     SSM__TRY(
         ssm__claims_read(checkpoint->config_path, &checkpoint->claims, &checkpoint->notes, err));
     SSM__TRY(ssm__checkpoint_open_files(checkpoint, options, err));
-    return ssm__checkpoint_resolve(checkpoint, err);
+    return ssm__checkpoint_resolve(checkpoint, options, err);
 }
 
 ssm_status ssm_checkpoint_open(const char *path, const ssm_checkpoint_options *options,
@@ -47,6 +47,7 @@ void ssm_checkpoint_close(ssm_checkpoint *checkpoint)
     free(checkpoint->weights.layers);
     ssm__index_free(checkpoint->index);
     ssm__notes_free(&checkpoint->notes);
+    ssm__claims_free(&checkpoint->claims);
     free(checkpoint->config_path);
     free(checkpoint->directory);
     free(checkpoint->path);

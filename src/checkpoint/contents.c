@@ -46,8 +46,44 @@ static void digest_number(ssm__digest *digest, int64_t value)
     ssm__digest_add(digest, bytes, sizeof bytes);
 }
 
-static void digest_config(ssm__digest *digest, const ssm_config *config)
+static void digest_real(ssm__digest *digest, double value)
 {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    digest_number(digest, bits);
+}
+
+/* What came with the other families and with layers of other kinds; nothing of it for a plain Mamba
+ * model, whose digest stays as it was. */
+static void digest_more(ssm__digest *digest, const ssm_checkpoint *checkpoint)
+{
+    const ssm_config *c = &checkpoint->config;
+    const int64_t numbers[] = {
+        c->d_ssm,          c->norm_groups,   c->gated_norm,         c->norm_before_gate,
+        c->D_per_channel,  c->n_query_heads, c->n_kv_heads,         c->attention_head_dim,
+        c->attention_conv, c->rotary_dim,    c->rotary_interleaved, c->d_mlp,
+        c->layer_norm};
+    const double reals[] = {c->dt_limit_low, c->dt_limit_high, c->rotary_base, c->softmax_scale,
+                            c->mixer_norm_eps};
+    bool plain = c->family == SSM_FAMILY_MAMBA && c->d_mlp == 0 && !c->layer_norm &&
+                 ssm__first_layer(checkpoint, SSM_LAYER_ATTENTION) < 0;
+    if (plain) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        digest_number(digest, numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        digest_real(digest, reals[i]);
+    }
+    for (int64_t layer = 0; layer < c->n_layers; layer++) {
+        digest_number(digest, checkpoint->weights.layers[layer].kind);
+    }
+}
+
+static void digest_config(ssm__digest *digest, const ssm_checkpoint *checkpoint)
+{
+    const ssm_config *config = &checkpoint->config;
     const int64_t numbers[] = {
         config->vocab_size, config->d_model, config->n_layers, config->d_inner,  config->d_state,
         config->d_conv,     config->dt_rank, config->n_heads,  config->head_dim, config->n_groups,
@@ -56,16 +92,15 @@ static void digest_config(ssm__digest *digest, const ssm_config *config)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         digest_number(digest, numbers[i]);
     }
-    int64_t bits;
-    memcpy(&bits, &config->norm_eps, sizeof bits);
-    digest_number(digest, bits);
+    digest_real(digest, config->norm_eps);
+    digest_more(digest, checkpoint);
 }
 
 ssm_status ssm_checkpoint_digest(const ssm_checkpoint *checkpoint, char out[64], ssm_error *err)
 {
     ssm__digest *digest;
     SSM__TRY(ssm__digest_create(&digest, err));
-    digest_config(digest, &checkpoint->config);
+    digest_config(digest, checkpoint);
     for (int64_t i = 0; i < ssm__slot_count(checkpoint->config.n_layers); i++) {
         ssm__slot_place place;
         const ssm_tensor *tensor = stored_slot(checkpoint, i, &place);

@@ -4,7 +4,9 @@
  *   flag       lm_head absent      equal to the embedding     different
  *   true       tied                tied, one copy used        error
  *   not given  tied (noted)        tied, one copy used        error: the flag must be written
- *   false      error               untied, as the flag says   untied */
+ *   false      error               untied, as the flag says   untied
+ *
+ * Of Hugging Face's mamba2 the absent flag means false, so that a different head is used there. */
 #include "checkpoint/internal.h"
 
 #include <string.h>
@@ -38,6 +40,13 @@ static void tie(ssm_checkpoint *checkpoint)
     checkpoint->config.tied = true;
 }
 
+/* What the code that the configuration was written for takes an absent flag for. */
+static bool default_is_tied(const ssm_checkpoint *checkpoint)
+{
+    return checkpoint->config.family != SSM_FAMILY_MAMBA2 ||
+           checkpoint->claims.schema == SSM__SCHEMA_ORIGINAL;
+}
+
 static ssm_status decide_absent(ssm_checkpoint *checkpoint, const ssm__claim_flag *flag,
                                 ssm_error *err)
 {
@@ -56,8 +65,9 @@ static ssm_status decide_absent(ssm_checkpoint *checkpoint, const ssm__claim_fla
     }
     return ssm__note(&checkpoint->notes, err,
                      "The head is tied: there is no lm_head.weight and config.json does not say "
-                     "tie_word_embeddings (the family's default is true), so the embedding is the "
-                     "head.");
+                     "tie_word_embeddings (the family's default is %s), so the embedding is the "
+                     "head.",
+                     default_is_tied(checkpoint) ? "true" : "false");
 }
 
 static ssm_status decide_equal(ssm_checkpoint *checkpoint, const ssm__claim_flag *flag,
@@ -82,6 +92,12 @@ static ssm_status decide_different(ssm_checkpoint *checkpoint, const ssm__claim_
                                    ssm_error *err)
 {
     const ssm_tensor *head = &checkpoint->weights.lm_head;
+    if (flag->key == NULL && !default_is_tied(checkpoint)) {
+        checkpoint->config.tied = false;
+        return ssm__note(&checkpoint->notes, err,
+                         "The head is untied: config.json does not say tie_word_embeddings (the "
+                         "family's default is false) and lm_head.weight is used.");
+    }
     if (flag->key == NULL) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(head->file, head->name),
                          "lm_head.weight differs from the embedding and config.json does not say "

@@ -41,18 +41,54 @@ ssm_status ssm__checkpoint_open_files(ssm_checkpoint *checkpoint,
 ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err);
 const char *ssm__file_name(const char *path); /* the part after the last slash */
 
-/* ---- resolve.c, match.c, head.c: from entries and claims to config and weights --------------- */
+/* ---- from entries and claims to config and weights ------------------------------------------- */
 
-/* Runs the three steps below in order. */
-ssm_status ssm__checkpoint_resolve(ssm_checkpoint *checkpoint, ssm_error *err);
-/* Fills every slot exactly once; config.n_layers, weights. */
+/* Runs the steps below in order. */
+ssm_status ssm__checkpoint_resolve(ssm_checkpoint *checkpoint,
+                                   const ssm_checkpoint_options *options, ssm_error *err);
+
+/* kinds.c: what stands in each of n_layers layers, by the names of its tensors. A layer that looks
+ * like none is taken for one of those around it, so that a lost tensor is missed by its name.
+ * with_attention: the configuration speaks of layers of attention. kinds [n_layers]; false: out of
+ * memory. */
+bool ssm__layer_kinds(const ssm__entry *entries, int64_t count, int64_t n_layers,
+                      bool with_attention, ssm_layer_kind *kinds);
+/* Number of layers: one more than the highest that a name belongs to. */
+int64_t ssm__layers_named(const ssm__entry *entries, int64_t count);
+/* The first layer of the kind, −1: none. */
+int64_t ssm__first_layer(const ssm_checkpoint *checkpoint, ssm_layer_kind kind);
+/* config.family from the kinds and the claim. */
+ssm_status ssm__decide_family(ssm_checkpoint *checkpoint, ssm_error *err);
+
+/* resolve.c: fills every slot exactly once; config.n_layers, config.family, weights. */
 ssm_status ssm__resolve_slots(ssm_checkpoint *checkpoint, ssm_error *err);
-/* The rest of config from the shapes; compares every claim and every slot with it. */
-ssm_status ssm__match_claims(ssm_checkpoint *checkpoint, ssm_error *err);
-/* config.tied, weights.lm_head and the sentence that says why. */
-ssm_status ssm__decide_head(ssm_checkpoint *checkpoint, ssm_error *err);
-
 /* Of the names in entries: do they fill every required slot of n_layers layers? */
 bool ssm__names_are_complete(const ssm__entry *entries, int64_t count, int64_t n_layers);
+/* missing.c: says why the slot is empty. others: how many more are. */
+ssm_status ssm__fail_missing(const ssm_checkpoint *checkpoint, ssm__slot_place place,
+                             int64_t others, ssm_error *err);
+
+/* sizes.c: the sizes of config from the shapes of the first layer of each kind, and what only the
+ * configuration can say about Mamba-2's groups and about attention. */
+ssm_status ssm__read_sizes(ssm_checkpoint *checkpoint, ssm_error *err);
+/* A tensor of n_dims dimensions, none of them empty. */
+ssm_status ssm__need_dims(const ssm_tensor *tensor, ssm_layer_kind kind, int id, int n_dims,
+                          ssm_error *err);
+/* FILE when the claim is not what the tensor's shape means. */
+ssm_status ssm__compare_claim(const ssm_checkpoint *checkpoint, const ssm__claim *claim,
+                              int64_t found, const ssm_tensor *tensor, ssm_error *err);
+/* FILE: the claim is there and cannot be met, for this reason. */
+ssm_status ssm__refuse_claim(const ssm_checkpoint *checkpoint, const char *key, const char *reason,
+                             ssm_error *err);
+/* match.c: compares every claim about sizes. */
+ssm_status ssm__match_sizes(ssm_checkpoint *checkpoint, ssm_error *err);
+/* presence.c: optional tensors: all layers or none, as claimed; shapes and types of all slots. */
+ssm_status ssm__match_slots(ssm_checkpoint *checkpoint, ssm_error *err);
+/* settings.c: what only config.json and the caller can say: eps, limits, ids, groups of the norm.
+ */
+ssm_status ssm__take_settings(ssm_checkpoint *checkpoint, const ssm_checkpoint_options *options,
+                              ssm_error *err);
+/* head.c: config.tied, weights.lm_head and the sentence that says why. */
+ssm_status ssm__decide_head(ssm_checkpoint *checkpoint, ssm_error *err);
 
 #endif

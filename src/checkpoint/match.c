@@ -1,5 +1,5 @@
-/* Shapes are the truth. The config is read off them; then every claim of config.json and every slot
- * is compared with it. A conflict names both numbers and both sources. */
+/* Every claim of the configuration about sizes is compared with those of the tensors. A conflict
+ * names both numbers and both sources. */
 #include "checkpoint/internal.h"
 
 #include <inttypes.h>
@@ -8,75 +8,20 @@
 #include "base/error.h"
 #include "safetensors/dtype.h"
 
-/* ---- types ----------------------------------------------------------------------------------- */
-
-/* F64 is refused too: the kernels compute in float32 from F32, F16 and BF16, and rounding a weight
- * in silence would make it another model. */
-static ssm_status check_dtype(const ssm_tensor *tensor, ssm_error *err)
+static const ssm__layer_weights *first_of(const ssm_checkpoint *checkpoint, ssm_layer_kind kind)
 {
-    if (tensor->dtype == SSM_DTYPE_F32 || tensor->dtype == SSM_DTYPE_F16 ||
-        tensor->dtype == SSM_DTYPE_BF16) {
-        return SSM_STATUS_OK;
-    }
-    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(tensor->file, tensor->name),
-                     "the weight is stored as %s; expected F32, F16 or BF16%s",
-                     ssm_dtype_name(tensor->dtype),
-                     tensor->dtype == SSM_DTYPE_F64 ? ": convert the checkpoint to F32" : "");
+    int64_t layer = ssm__first_layer(checkpoint, kind);
+    return layer < 0 ? NULL : &checkpoint->weights.layers[layer];
 }
 
-/* ---- config from shapes ---------------------------------------------------------------------- */
-
-static ssm_status need_dims(const ssm_tensor *tensor, int id, int n_dims, ssm_error *err)
+/* The first layer that is Mamba or Mamba-2. */
+static const ssm__layer_weights *first_mixer(const ssm_checkpoint *checkpoint)
 {
-    bool empty = false;
-    for (int i = 0; i < tensor->n_dims; i++) {
-        empty = empty || tensor->dims[i] == 0;
-    }
-    if (tensor->n_dims == n_dims && !empty) {
-        return SSM_STATUS_OK;
-    }
-    char shape[256];
-    char letters[64];
-    ssm__shape_text(tensor->dims, tensor->n_dims, shape, sizeof shape);
-    ssm__slot_letters(id, letters, sizeof letters);
-    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(tensor->file, tensor->name),
-                     "the tensor has shape %s; expected %s%s", shape, letters,
-                     empty ? " without an empty dimension" : "");
+    const ssm__layer_weights *mamba = first_of(checkpoint, SSM_LAYER_MAMBA);
+    return mamba != NULL ? mamba : first_of(checkpoint, SSM_LAYER_MAMBA2);
 }
 
-static ssm_status read_shapes(ssm_checkpoint *checkpoint, ssm_error *err)
-{
-    const ssm__layer_weights *layer = &checkpoint->weights.layers[0];
-    const ssm_tensor *embedding = &checkpoint->weights.embedding;
-    SSM__TRY(need_dims(embedding, SSM__SLOT_embedding, 2, err));
-    SSM__TRY(need_dims(&layer->A_log, SSM__SLOT_A_log, 2, err));
-    SSM__TRY(need_dims(&layer->dt_proj, SSM__SLOT_dt_proj, 2, err));
-    SSM__TRY(need_dims(&layer->conv1d, SSM__SLOT_conv1d, 3, err));
-    ssm_config *config = &checkpoint->config;
-    config->family = SSM_FAMILY_MAMBA;
-    config->vocab_size = embedding->dims[0];
-    config->d_model = embedding->dims[1];
-    config->d_inner = layer->A_log.dims[0];
-    config->d_state = layer->A_log.dims[1];
-    config->dt_rank = layer->dt_proj.dims[1];
-    config->d_conv = layer->conv1d.dims[2];
-    return SSM_STATUS_OK;
-}
-
-/* ---- sizes against claims -------------------------------------------------------------------- */
-
-static ssm_status compare(const ssm_checkpoint *checkpoint, const ssm__claim *claim, int64_t found,
-                          const ssm_tensor *tensor, ssm_error *err)
-{
-    if (claim->key == NULL || claim->value == found) {
-        return SSM_STATUS_OK;
-    }
-    char shape[256];
-    ssm__shape_text(tensor->dims, tensor->n_dims, shape, sizeof shape);
-    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, claim->key),
-                     "config.json says %s = %" PRId64 ", but %s has shape %s, which means %" PRId64,
-                     claim->key, claim->value, tensor->name, shape, found);
-}
+/* ---- all families ---------------------------------------------------------------------------- */
 
 static ssm_status compare_layers(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
@@ -101,40 +46,49 @@ static ssm_status compare_expand(ssm_checkpoint *checkpoint, ssm_error *err)
     }
     if (claims->intermediate_size.key != NULL) {
         return ssm__note(&checkpoint->notes, err,
-                         "config.json says expand = %.17g, which would make d_inner %.17g; %s = "
+                         "config.json says %s = %.17g, which would make d_inner %.17g; %s = "
                          "%" PRId64 " agrees with the tensors and wins.",
-                         claims->expand.value, claimed, claims->intermediate_size.key,
-                         claims->intermediate_size.value);
+                         claims->expand.key, claims->expand.value, claimed,
+                         claims->intermediate_size.key, claims->intermediate_size.value);
     }
+    const ssm__layer_weights *layer = first_mixer(checkpoint);
+    bool mamba = layer->kind == SSM_LAYER_MAMBA;
     return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, claims->expand.key),
-                     "config.json says expand = %.17g, which makes d_inner %.17g with d_model "
-                     "%" PRId64 ", but %s has %" PRId64 " rows",
-                     claims->expand.value, claimed, config->d_model,
-                     checkpoint->weights.layers[0].A_log.name, config->d_inner);
+                     "config.json says %s = %.17g, which makes d_inner %.17g with d_model "
+                     "%" PRId64 ", but %s has %" PRId64 " %s",
+                     claims->expand.key, claims->expand.value, claimed, config->d_model,
+                     mamba ? layer->A_log.name : layer->out_proj.name, config->d_inner,
+                     mamba ? "rows" : "columns");
 }
 
-static ssm_status compare_dt_rank(const ssm_checkpoint *checkpoint, ssm_error *err)
+/* The original code pads the vocabulary: the claim is its size before that. */
+static ssm_status compare_padded(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    const ssm_config *config = &checkpoint->config;
-    const ssm_tensor *tensor = &checkpoint->weights.layers[0].dt_proj;
-    if (!checkpoint->claims.dt_rank_auto) {
-        return compare(checkpoint, &checkpoint->claims.dt_rank, config->dt_rank, tensor, err);
-    }
-    int64_t claimed = (config->d_model + 15) / 16;
-    if (claimed == config->dt_rank) {
+    const ssm__claims *claims = &checkpoint->claims;
+    const int64_t rows = checkpoint->config.vocab_size;
+    const int64_t multiple = claims->vocab_multiple.value;
+    if (claims->schema == SSM__SCHEMA_HF || claims->vocab_multiple.key == NULL ||
+        claims->vocab_size.key == NULL) {
         return SSM_STATUS_OK;
     }
-    return ssm__fail(
-        err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, checkpoint->claims.dt_rank.key),
-        "config.json says %s = \"auto\", which is %" PRId64 " for d_model %" PRId64
-        ", but %s means %" PRId64,
-        checkpoint->claims.dt_rank.key, claimed, config->d_model, tensor->name, config->dt_rank);
+    const int64_t over = claims->vocab_size.value % multiple;
+    const int64_t missing = over == 0 ? 0 : multiple - over;
+    if (claims->vocab_size.value == rows - missing) {
+        return SSM_STATUS_OK;
+    }
+    return ssm__fail(err, SSM_STATUS_FILE,
+                     SSM__TENSOR(checkpoint->config_path, claims->vocab_multiple.key),
+                     "config.json says vocab_size = %" PRId64 " and %s = %" PRId64
+                     ", which adds %" PRId64 " rows, but %s has %" PRId64,
+                     claims->vocab_size.value, claims->vocab_multiple.key, multiple, missing,
+                     checkpoint->weights.embedding.name, rows);
 }
 
 static ssm_status compare_vocabulary(ssm_checkpoint *checkpoint, ssm_error *err)
 {
     const ssm__claim *claim = &checkpoint->claims.vocab_size;
     int64_t rows = checkpoint->config.vocab_size;
+    SSM__TRY(compare_padded(checkpoint, err));
     if (claim->key == NULL || claim->value == rows) {
         return SSM_STATUS_OK;
     }
@@ -144,139 +98,168 @@ static ssm_status compare_vocabulary(ssm_checkpoint *checkpoint, ssm_error *err)
                          " rows: %" PRId64 " rows of padding stay in the soft-max.",
                          claim->value, rows, rows - claim->value);
     }
-    return compare(checkpoint, claim, rows, &checkpoint->weights.embedding, err);
+    return ssm__compare_claim(checkpoint, claim, rows, &checkpoint->weights.embedding, err);
 }
 
-static ssm_status compare_sizes(ssm_checkpoint *checkpoint, ssm_error *err)
+/* ---- Mamba and Falcon-Mamba ------------------------------------------------------------------ */
+
+static ssm_status compare_dt_rank(const ssm_checkpoint *checkpoint, const ssm__layer_weights *layer,
+                                  ssm_error *err)
+{
+    const ssm_config *config = &checkpoint->config;
+    if (!checkpoint->claims.dt_rank_auto) {
+        return ssm__compare_claim(checkpoint, &checkpoint->claims.dt_rank, config->dt_rank,
+                                  &layer->dt_proj, err);
+    }
+    int64_t claimed = (config->d_model + 15) / 16;
+    if (claimed == config->dt_rank) {
+        return SSM_STATUS_OK;
+    }
+    return ssm__fail(err, SSM_STATUS_FILE,
+                     SSM__TENSOR(checkpoint->config_path, checkpoint->claims.dt_rank.key),
+                     "config.json says %s = \"auto\", which is %" PRId64 " for d_model %" PRId64
+                     ", but %s means %" PRId64,
+                     checkpoint->claims.dt_rank.key, claimed, config->d_model, layer->dt_proj.name,
+                     config->dt_rank);
+}
+
+static ssm_status match_mamba(ssm_checkpoint *checkpoint, const ssm__layer_weights *layer,
+                              ssm_error *err)
 {
     const ssm__claims *claims = &checkpoint->claims;
     const ssm_config *config = &checkpoint->config;
-    const ssm__layer_weights *layer = &checkpoint->weights.layers[0];
-    SSM__TRY(compare(checkpoint, &claims->hidden_size, config->d_model,
-                     &checkpoint->weights.embedding, err));
-    SSM__TRY(compare(checkpoint, &claims->intermediate_size, config->d_inner, &layer->A_log, err));
-    SSM__TRY(compare(checkpoint, &claims->state_size, config->d_state, &layer->A_log, err));
-    SSM__TRY(compare(checkpoint, &claims->conv_kernel, config->d_conv, &layer->conv1d, err));
-    SSM__TRY(compare_layers(checkpoint, err));
-    SSM__TRY(compare_expand(checkpoint, err));
-    SSM__TRY(compare_dt_rank(checkpoint, err));
-    return compare_vocabulary(checkpoint, err);
+    SSM__TRY(ssm__compare_claim(checkpoint, &claims->intermediate_size, config->d_inner,
+                                &layer->A_log, err));
+    SSM__TRY(
+        ssm__compare_claim(checkpoint, &claims->state_size, config->d_state, &layer->A_log, err));
+    SSM__TRY(
+        ssm__compare_claim(checkpoint, &claims->conv_kernel, config->d_conv, &layer->conv1d, err));
+    return compare_dt_rank(checkpoint, layer, err);
 }
 
-/* ---- every slot against the sizes ------------------------------------------------------------ */
+/* ---- Mamba-2 --------------------------------------------------------------------------------- */
 
-static ssm_status check_slot(const ssm_config *config, int id, const ssm_tensor *tensor,
-                             ssm_error *err)
-{
-    SSM__TRY(check_dtype(tensor, err));
-    int64_t dims[SSM__SLOT_DIMS];
-    int n_dims = ssm__slot_shape(config, id, dims);
-    bool equal = tensor->n_dims == n_dims;
-    for (int i = 0; equal && i < n_dims; i++) {
-        equal = tensor->dims[i] == dims[i];
-    }
-    if (equal) {
-        return SSM_STATUS_OK;
-    }
-    char found[256];
-    char expected[256];
-    char letters[64];
-    ssm__shape_text(tensor->dims, tensor->n_dims, found, sizeof found);
-    ssm__shape_text(dims, n_dims, expected, sizeof expected);
-    ssm__slot_letters(id, letters, sizeof letters);
-    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(tensor->file, tensor->name),
-                     "the tensor has shape %s; expected %s = %s, with d_model from the embedding "
-                     "and d_inner, d_state, dt_rank, d_conv from layer 0's A_log, dt_proj, conv1d",
-                     found, letters, expected);
-}
-
-static ssm_status check_slots(const ssm_checkpoint *checkpoint, ssm_error *err)
-{
-    int64_t layers = checkpoint->config.n_layers;
-    for (int64_t i = 0; i < ssm__slot_count(layers); i++) {
-        ssm__slot_place place = ssm__slot_at(layers, i);
-        const ssm_tensor *tensor = ssm__slot_tensor_const(&checkpoint->weights, place);
-        if (tensor->name != NULL) {
-            SSM__TRY(check_slot(&checkpoint->config, place.id, tensor, err));
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
-/* ---- biases: presence decides, a contradicting flag is a conflict ---------------------------- */
-
-static ssm_status check_bias(const ssm_checkpoint *checkpoint, int id, const ssm__claim_flag *flag,
-                             ssm_error *err)
-{
-    const ssm__weights *weights = &checkpoint->weights;
-    bool first = ssm__slot_tensor_const(weights, (ssm__slot_place){id, 0})->name != NULL;
-    for (int64_t layer = 0; layer < checkpoint->config.n_layers; layer++) {
-        char name[SSM__SLOT_NAME_MAX];
-        ssm__slot_place place = {id, layer};
-        ssm__slot_name(place, name);
-        bool present = ssm__slot_tensor_const(weights, place)->name != NULL;
-        if (flag->key != NULL && present != flag->value) {
-            return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, flag->key),
-                             "config.json says %s = %s, but %s is %s", flag->key,
-                             flag->value ? "true" : "false", name, present ? "there" : "missing");
-        }
-        if (present != first) {
-            return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->path, name),
-                             "the bias is %s although that of layer 0 is %s; all layers or none "
-                             "must have it",
-                             present ? "there" : "missing", first ? "there" : "missing");
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
-static ssm_status check_biases(const ssm_checkpoint *checkpoint, ssm_error *err)
+static ssm_status match_mamba2(ssm_checkpoint *checkpoint, const ssm__layer_weights *layer,
+                               ssm_error *err)
 {
     const ssm__claims *claims = &checkpoint->claims;
-    SSM__TRY(check_bias(checkpoint, SSM__SLOT_in_proj_bias, &claims->use_bias, err));
-    SSM__TRY(check_bias(checkpoint, SSM__SLOT_out_proj_bias, &claims->use_bias, err));
-    return check_bias(checkpoint, SSM__SLOT_conv1d_bias, &claims->use_conv_bias, err);
+    const ssm_config *config = &checkpoint->config;
+    const ssm__claim_flag *per_channel = &claims->D_per_channel;
+    SSM__TRY(ssm__compare_claim(checkpoint, &claims->intermediate_size, config->d_inner,
+                                &layer->out_proj, err));
+    SSM__TRY(
+        ssm__compare_claim(checkpoint, &claims->state_size, config->d_state, &layer->in_proj, err));
+    SSM__TRY(
+        ssm__compare_claim(checkpoint, &claims->conv_kernel, config->d_conv, &layer->conv1d, err));
+    SSM__TRY(
+        ssm__compare_claim(checkpoint, &claims->n_heads, config->n_heads, &layer->dt_bias, err));
+    SSM__TRY(ssm__compare_claim(checkpoint, &claims->d_ssm, config->d_ssm, &layer->conv1d, err));
+    if (claims->head_dim.key != NULL && claims->head_dim.value != config->head_dim) {
+        return ssm__fail(err, SSM_STATUS_FILE,
+                         SSM__TENSOR(checkpoint->config_path, claims->head_dim.key),
+                         "config.json says %s = %" PRId64 ", but d_ssm = %" PRId64
+                         " (conv1d) over n_heads = %" PRId64 " (dt_bias) is %" PRId64,
+                         claims->head_dim.key, claims->head_dim.value, config->d_ssm,
+                         config->n_heads, config->head_dim);
+    }
+    if (per_channel->key != NULL && per_channel->value != config->D_per_channel &&
+        config->head_dim > 1) {
+        char shape[256];
+        ssm__shape_text(layer->D.dims, layer->D.n_dims, shape, sizeof shape);
+        return ssm__fail(err, SSM_STATUS_FILE,
+                         SSM__TENSOR(checkpoint->config_path, per_channel->key),
+                         "config.json says %s = %s, but %s has shape %s with n_heads = %" PRId64
+                         " and d_ssm = %" PRId64,
+                         per_channel->key, per_channel->value ? "true" : "false", layer->D.name,
+                         shape, config->n_heads, config->d_ssm);
+    }
+    return SSM_STATUS_OK;
 }
 
-/* ---- what only config.json can say ----------------------------------------------------------- */
+/* ---- attention and MLP ----------------------------------------------------------------------- */
 
-static ssm_status check_id(const ssm_checkpoint *checkpoint, const ssm__claim *claim,
-                           ssm_error *err)
+static ssm_status match_attention_layers(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    int64_t rows = checkpoint->config.vocab_size;
-    if (claim->key == NULL || claim->value < rows) {
+    const json_t *list = ssm__claims_value(checkpoint->claims.root, "attn_layer_idx");
+    ssm__place place = SSM__TENSOR(checkpoint->config_path, "attn_layer_idx");
+    if (list == NULL) {
+        return SSM_STATUS_OK;
+    }
+    char text[64];
+    ssm__claim_text(list, text, sizeof text);
+    for (int64_t layer = 0; layer < checkpoint->config.n_layers; layer++) {
+        const ssm__layer_weights *weights = &checkpoint->weights.layers[layer];
+        bool claimed = ssm__claims_attention_at(&checkpoint->claims, layer);
+        if (claimed != (weights->kind == SSM_LAYER_ATTENTION)) {
+            return ssm__fail(err, SSM_STATUS_FILE, place,
+                             "config.json says attn_layer_idx = %s, but layer %" PRId64
+                             " is %s by its tensors",
+                             text, layer, ssm_layer_kind_name(weights->kind));
+        }
+    }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        int64_t layer = json_integer_value(json_array_get(list, i));
+        if (layer >= checkpoint->config.n_layers) {
+            return ssm__fail(err, SSM_STATUS_FILE, place,
+                             "config.json says attn_layer_idx = %s, but there is no layer %" PRId64
+                             ": the tensors are those of %" PRId64 " layers",
+                             text, layer, checkpoint->config.n_layers);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status match_attention_conv(const ssm_checkpoint *checkpoint, ssm_error *err)
+{
+    const ssm__layer_weights *layer = first_of(checkpoint, SSM_LAYER_ATTENTION);
+    const ssm__claim *claim = &checkpoint->claims.attention_conv;
+    if (layer == NULL || claim->key == NULL || layer->conv1d.name != NULL) {
+        return layer == NULL
+                   ? SSM_STATUS_OK
+                   : ssm__compare_claim(checkpoint, claim, checkpoint->config.attention_conv,
+                                        &layer->conv1d, err);
+    }
+    if (claim->value == 0) {
         return SSM_STATUS_OK;
     }
     return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, claim->key),
-                     "config.json says %s = %" PRId64 ", but the embedding has %" PRId64 " rows",
-                     claim->key, claim->value, rows);
+                     "config.json says %s = %" PRId64
+                     ", but the first layer of attention has no mixer.conv1d.weight",
+                     claim->key, claim->value);
 }
 
-static ssm_status take_rest(ssm_checkpoint *checkpoint, ssm_error *err)
+/* The original code rounds the width of an MLP up to a multiple of 128. */
+static ssm_status match_mlp(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    const ssm__claims *claims = &checkpoint->claims;
-    ssm_config *config = &checkpoint->config;
-    SSM__TRY(check_id(checkpoint, &claims->bos_id, err));
-    SSM__TRY(check_id(checkpoint, &claims->eos_id, err));
-    SSM__TRY(check_id(checkpoint, &claims->pad_id, err));
-    config->bos_id = claims->bos_id.value;
-    config->eos_id = claims->eos_id.value;
-    config->pad_id = claims->pad_id.value;
-    config->norm_eps = claims->norm_eps.value;
-    if (claims->norm_eps.key == NULL) {
-        config->norm_eps = 1e-5;
-        return ssm__note(&checkpoint->notes, err,
-                         "config.json does not say layer_norm_epsilon; 1e-5, the family's "
-                         "published default, is used.");
+    const ssm__claim *claim = &checkpoint->claims.d_mlp;
+    const int64_t found = checkpoint->config.d_mlp;
+    const int64_t over = claim->value % 128;
+    const int64_t missing = over == 0 ? 0 : 128 - over;
+    if (claim->key == NULL || claim->value == found || claim->value == found - missing) {
+        return SSM_STATUS_OK;
     }
-    return SSM_STATUS_OK;
+    if (found == 0) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, claim->key),
+                         "config.json says %s = %" PRId64
+                         ", but no layer has an MLP (mlp.fc1.weight)",
+                         claim->key, claim->value);
+    }
+    return ssm__compare_claim(checkpoint, claim, found, &checkpoint->weights.layers[0].fc2, err);
 }
 
-ssm_status ssm__match_claims(ssm_checkpoint *checkpoint, ssm_error *err)
+/* ---- all ------------------------------------------------------------------------------------- */
+
+ssm_status ssm__match_sizes(ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    SSM__TRY(read_shapes(checkpoint, err));
-    SSM__TRY(compare_sizes(checkpoint, err));
-    SSM__TRY(check_biases(checkpoint, err));
-    SSM__TRY(check_slots(checkpoint, err));
-    return take_rest(checkpoint, err);
+    const ssm__layer_weights *layer = first_mixer(checkpoint);
+    SSM__TRY(ssm__compare_claim(checkpoint, &checkpoint->claims.hidden_size,
+                                checkpoint->config.d_model, &checkpoint->weights.embedding, err));
+    SSM__TRY(layer->kind == SSM_LAYER_MAMBA ? match_mamba(checkpoint, layer, err)
+                                            : match_mamba2(checkpoint, layer, err));
+    SSM__TRY(compare_layers(checkpoint, err));
+    SSM__TRY(compare_expand(checkpoint, err));
+    SSM__TRY(match_attention_layers(checkpoint, err));
+    SSM__TRY(match_attention_conv(checkpoint, err));
+    SSM__TRY(match_mlp(checkpoint, err));
+    return compare_vocabulary(checkpoint, err);
 }

@@ -2,54 +2,73 @@
 #include "checkpoint/internal.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "safetensors/dtype.h"
 
-static const char *config_path(const ssm_checkpoint *checkpoint)
-{
-    return checkpoint->config_path;
-}
-
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* One more than the highest layer that a name fills a slot of. */
-static int64_t layers_named(const ssm__entry *entries, int64_t count)
+/* Parts of layers that only models of other families have, below layers.N. */
+static const struct {
+    const char *start, *kind;
+} foreign_parts[] = {
+    {"self_attn.", "attention"},
+    {"attention.", "attention"},
+    {"mixer.q_proj.", "attention"},
+    {"block_sparse_moe.", "moe"},
+    {"feed_forward.experts.", "moe"},
+    {"feed_forward.router.", "moe"},
+    {"mixer.experts.", "moe"},
+    {"mixer.gate.", "moe"},
+    {"mixer.up_proj.", "mlp"},
+    {"feed_forward.", "mlp"},
+    {"shared_mlp.", "mlp"},
+    {"shared_transformer.", "a shared block of attention"},
+    {"mamba_decoder.", "a Mamba layer behind a shared block of attention"},
+    {"mixer.B_bias", "Mamba3"},
+    {"mamba.", "the Mamba layer of a hybrid (Jamba, Bamba, Zamba2, Granite, Falcon-H1)"},
+};
+
+static const char *foreign_kind(const char *rest)
 {
-    int64_t layers = 0;
-    for (int64_t i = 0; i < count; i++) {
-        ssm__slot_place place;
-        if (!entries[i].superseded && ssm__slot_parse(entries[i].tensor->name, &place) &&
-            place.layer >= layers) {
-            layers = place.layer + 1;
+    for (size_t i = 0; i < sizeof foreign_parts / sizeof foreign_parts[0]; i++) {
+        if (strncmp(rest, foreign_parts[i].start, strlen(foreign_parts[i].start)) == 0) {
+            return foreign_parts[i].kind;
         }
     }
-    return layers;
+    return NULL;
 }
 
-static bool any_name_ends(const ssm_checkpoint *checkpoint, const char *end)
+/* The first layer that another family's names belong to, before anything is called missing. */
+static ssm_status refuse_foreign_layers(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
+    const ssm_tensor *first = NULL;
+    const char *kind = NULL;
+    int64_t first_layer = INT64_MAX;
     for (int64_t i = 0; i < checkpoint->n_entries; i++) {
-        const char *name = checkpoint->entries[i].tensor->name;
-        size_t length = strlen(name);
-        if (length >= strlen(end) && strcmp(name + length - strlen(end), end) == 0) {
-            return true;
+        const ssm_tensor *tensor = checkpoint->entries[i].tensor;
+        const char *rest;
+        int64_t layer;
+        if (checkpoint->entries[i].superseded ||
+            !ssm__parse_layer(ssm__strip_prefixes(tensor->name), &layer, &rest) ||
+            layer >= first_layer || foreign_kind(rest) == NULL) {
+            continue;
         }
+        first = tensor;
+        first_layer = layer;
+        kind = foreign_kind(rest);
     }
-    return false;
+    if (first == NULL) {
+        return SSM_STATUS_OK;
+    }
+    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(first->file, first->name),
+                     "not supported yet: layer %" PRId64 " is %s", first_layer, kind);
 }
 
-static ssm_status check_family(const ssm_checkpoint *checkpoint, int64_t layers, ssm_error *err)
+static ssm_status check_layers(const ssm_checkpoint *checkpoint, int64_t layers, ssm_error *err)
 {
-    if (any_name_ends(checkpoint, ".mixer.dt_bias") &&
-        !any_name_ends(checkpoint, ".mixer.x_proj.weight")) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(config_path(checkpoint), "model_type"),
-                         "config.json says model_type = \"mamba\", but the tensors are those of "
-                         "Mamba-2 (mixer.dt_bias, no mixer.x_proj.weight)");
-    }
     if (layers < 1) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
                          "none of the %" PRId64 " tensors is named like a layer of a mamba model "
@@ -57,10 +76,40 @@ static ssm_status check_family(const ssm_checkpoint *checkpoint, int64_t layers,
                          checkpoint->n_entries, checkpoint->n_entries > 0 ? "; the first is " : "",
                          checkpoint->n_entries > 0 ? checkpoint->entries[0].tensor->name : "");
     }
+    if (layers > checkpoint->n_entries) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
+                         "a tensor is named after layer %" PRId64 ", but there are only %" PRId64
+                         " tensors: layers are missing",
+                         layers - 1, checkpoint->n_entries);
+    }
     return SSM_STATUS_OK;
 }
 
+static ssm_status set_kinds(ssm_checkpoint *checkpoint, ssm_error *err)
+{
+    int64_t layers = checkpoint->config.n_layers;
+    ssm__layer_weights *weights = calloc((size_t)layers + 1, sizeof *weights);
+    ssm_layer_kind *kinds = calloc((size_t)layers + 1, sizeof *kinds);
+    checkpoint->weights.layers = weights;
+    bool good = weights != NULL && kinds != NULL &&
+                ssm__layer_kinds(checkpoint->entries, checkpoint->n_entries, layers,
+                                 checkpoint->claims.has_attention, kinds);
+    for (int64_t layer = 0; good && layer < layers; layer++) {
+        weights[layer].kind = kinds[layer];
+    }
+    free(kinds);
+    return good ? SSM_STATUS_OK
+                : ssm__fail_memory(err, "the table of weights", (size_t)layers * sizeof *weights);
+}
+
 /* ---- filling --------------------------------------------------------------------------------- */
+
+static ssm__need need_of(const ssm_checkpoint *checkpoint, ssm__slot_place place)
+{
+    ssm_layer_kind kind =
+        place.layer < 0 ? SSM_LAYER_MAMBA : checkpoint->weights.layers[place.layer].kind;
+    return ssm__slot_need(kind, place.id);
+}
 
 static ssm_status fill_slot(ssm_checkpoint *checkpoint, ssm__entry *entry, ssm__slot_place place,
                             ssm_error *err)
@@ -81,16 +130,11 @@ static ssm_status fill_slot(ssm_checkpoint *checkpoint, ssm__entry *entry, ssm__
 
 static ssm_status fill_slots(ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    int64_t layers = checkpoint->config.n_layers;
-    checkpoint->weights.layers = calloc((size_t)layers + 1, sizeof *checkpoint->weights.layers);
-    if (checkpoint->weights.layers == NULL) {
-        return ssm__fail_memory(err, "the table of weights",
-                                (size_t)layers * sizeof *checkpoint->weights.layers);
-    }
     for (int64_t i = 0; i < checkpoint->n_entries; i++) {
         ssm__slot_place place;
         ssm__entry *entry = &checkpoint->entries[i];
-        if (!entry->superseded && ssm__slot_parse(entry->tensor->name, &place)) {
+        if (!entry->superseded && ssm__slot_parse(entry->tensor->name, &place) &&
+            need_of(checkpoint, place) != SSM__ABSENT) {
             SSM__TRY(fill_slot(checkpoint, entry, place, err));
         }
     }
@@ -99,99 +143,14 @@ static ssm_status fill_slots(ssm_checkpoint *checkpoint, ssm_error *err)
 
 /* ---- missing --------------------------------------------------------------------------------- */
 
-/* A tensor without a slot whose name resembles the slot's; NULL: none. */
-static const ssm_tensor *find_similar(const ssm_checkpoint *checkpoint, const char *slot_name)
+/* An MLP is whole or not there. */
+static bool is_needed(const ssm_checkpoint *checkpoint, ssm__slot_place place)
 {
-    const char **names = calloc((size_t)checkpoint->n_entries + 1, sizeof *names);
-    if (names == NULL) {
-        return NULL; /* the message then has no suggestion */
+    if (place.id == SSM__SLOT_norm2 || place.id == SSM__SLOT_fc1 || place.id == SSM__SLOT_fc2) {
+        const ssm__layer_weights *layer = &checkpoint->weights.layers[place.layer];
+        return layer->norm2.name != NULL || layer->fc1.name != NULL || layer->fc2.name != NULL;
     }
-    int64_t count = 0;
-    for (int64_t i = 0; i < checkpoint->n_entries; i++) {
-        if (!checkpoint->entries[i].used && !checkpoint->entries[i].superseded) {
-            names[count++] = ssm__strip_prefixes(checkpoint->entries[i].tensor->name);
-        }
-    }
-    const char *nearest = ssm_nearest(ssm__strip_prefixes(slot_name), names);
-    const ssm_tensor *found = NULL;
-    for (int64_t i = 0; nearest != NULL && i < checkpoint->n_entries; i++) {
-        const ssm_tensor *tensor = checkpoint->entries[i].tensor;
-        if (!checkpoint->entries[i].used && ssm__strip_prefixes(tensor->name) == nearest) {
-            found = tensor;
-        }
-    }
-    free(names);
-    return found;
-}
-
-/* The shard where the index places the slot's tensor under any spelling of its name. */
-static const char *shard_of_slot(const ssm_checkpoint *checkpoint, ssm__slot_place place)
-{
-    const char *name;
-    json_t *value;
-    if (checkpoint->index == NULL) {
-        return NULL;
-    }
-    json_object_foreach((json_t *)(uintptr_t)checkpoint->index->weight_map, name, value)
-    {
-        ssm__slot_place here;
-        if (ssm__slot_parse(name, &here) && here.id == place.id && here.layer == place.layer) {
-            return json_string_value(value);
-        }
-    }
-    return NULL;
-}
-
-/* A tensor of the slot that was passed over because the index does not name it. */
-static const ssm_tensor *find_superseded(const ssm_checkpoint *checkpoint, ssm__slot_place place)
-{
-    for (int64_t i = 0; i < checkpoint->n_entries; i++) {
-        ssm__slot_place here;
-        const ssm__entry *entry = &checkpoint->entries[i];
-        if (entry->superseded && ssm__slot_parse(entry->tensor->name, &here) &&
-            here.id == place.id && here.layer == place.layer) {
-            return entry->tensor;
-        }
-    }
-    return NULL;
-}
-
-static ssm_status fail_missing(const ssm_checkpoint *checkpoint, ssm__slot_place place,
-                               int64_t others, ssm_error *err)
-{
-    char name[SSM__SLOT_NAME_MAX];
-    ssm__slot_name(place, name);
-    char more[64] = "";
-    if (others > 0) {
-        snprintf(more, sizeof more, " (and %" PRId64 " more are missing)", others);
-    }
-    ssm__place where = SSM__TENSOR(checkpoint->path, name);
-    const char *shard = shard_of_slot(checkpoint, place);
-    if (shard != NULL) {
-        return ssm__fail(err, SSM_STATUS_FILE, where,
-                         "the tensor is missing%s: the index places it in the shard %s, which was "
-                         "not read",
-                         more, shard);
-    }
-    const ssm_tensor *superseded = find_superseded(checkpoint, place);
-    if (superseded != NULL) {
-        return ssm__fail(
-            err, SSM_STATUS_FILE, where,
-            "the tensor is missing%s: the index does not name it, although %s holds it", more,
-            ssm__file_name(superseded->file));
-    }
-    const ssm_tensor *similar = find_similar(checkpoint, name);
-    if (similar != NULL) {
-        return ssm__fail(err, SSM_STATUS_FILE, where,
-                         "the tensor is missing%s: perhaps it is misnamed, %s holds %s, which fits "
-                         "no slot",
-                         more, ssm__file_name(similar->file), similar->name);
-    }
-    bool is_shard = strstr(ssm__file_name(checkpoint->path), "-of-") != NULL;
-    return ssm__fail(
-        err, SSM_STATUS_FILE, where,
-        "the tensor is missing%s: no file that was read holds it or a similar name%s", more,
-        is_shard ? "; the file given is one shard of several, give the directory" : "");
+    return need_of(checkpoint, place) == SSM__REQUIRED;
 }
 
 static ssm_status check_complete(const ssm_checkpoint *checkpoint, ssm_error *err)
@@ -202,41 +161,63 @@ static ssm_status check_complete(const ssm_checkpoint *checkpoint, ssm_error *er
     for (int64_t i = 0; i < ssm__slot_count(layers); i++) {
         ssm__slot_place place = ssm__slot_at(layers, i);
         const ssm_tensor *tensor = ssm__slot_tensor_const(&checkpoint->weights, place);
-        if (ssm__slot_info(place.id)->required && tensor->name == NULL) {
+        if (tensor->name == NULL && is_needed(checkpoint, place)) {
             first = missing == 0 ? place : first;
             missing++;
         }
     }
-    return missing == 0 ? SSM_STATUS_OK : fail_missing(checkpoint, first, missing - 1, err);
+    return missing == 0 ? SSM_STATUS_OK : ssm__fail_missing(checkpoint, first, missing - 1, err);
+}
+
+/* The place of a slot in filled[]; −1: not one that must be filled. */
+static int64_t required_place(const char *name, int64_t layers, const ssm_layer_kind *kinds)
+{
+    ssm__slot_place place;
+    if (!ssm__slot_parse(name, &place)) {
+        return -1;
+    }
+    ssm_layer_kind kind = place.layer < 0 ? SSM_LAYER_MAMBA : kinds[place.layer];
+    if (ssm__slot_need(kind, place.id) != SSM__REQUIRED) {
+        return -1;
+    }
+    return place.layer >= 0 ? place.layer * SSM__LAYER_SLOTS + place.id
+                            : layers * SSM__LAYER_SLOTS + place.id - SSM__LAYER_SLOTS;
+}
+
+static bool all_filled(const ssm__entry *entries, int64_t count, int64_t layers,
+                       const ssm_layer_kind *kinds, bool *filled)
+{
+    int64_t left = 0;
+    for (int64_t i = 0; i < ssm__slot_count(layers); i++) {
+        ssm__slot_place place = ssm__slot_at(layers, i);
+        ssm_layer_kind kind = place.layer < 0 ? SSM_LAYER_MAMBA : kinds[place.layer];
+        left += ssm__slot_need(kind, place.id) == SSM__REQUIRED;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = required_place(entries[i].tensor->name, layers, kinds);
+        if (at >= 0) {
+            left -= !filled[at];
+            filled[at] = true;
+        }
+    }
+    return left == 0;
 }
 
 bool ssm__names_are_complete(const ssm__entry *entries, int64_t count, int64_t n_layers)
 {
-    int64_t named = layers_named(entries, count);
+    int64_t named = ssm__layers_named(entries, count);
     int64_t layers = n_layers > 0 ? n_layers : named;
     if (layers == 0 || layers != named || layers > count) {
         return false;
     }
-    int64_t slots = ssm__slot_count(layers);
-    bool *filled = calloc((size_t)slots, sizeof *filled);
-    if (filled == NULL) {
-        return false;
-    }
-    int64_t left = 0;
-    for (int64_t i = 0; i < slots; i++) {
-        left += ssm__slot_info(ssm__slot_at(layers, i).id)->required;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        ssm__slot_place place;
-        if (ssm__slot_parse(entries[i].tensor->name, &place)) {
-            int64_t at = place.layer >= 0 ? place.layer * SSM__LAYER_SLOTS + place.id
-                                          : layers * SSM__LAYER_SLOTS + place.id - SSM__LAYER_SLOTS;
-            left -= ssm__slot_info(place.id)->required && !filled[at];
-            filled[at] = true;
-        }
-    }
+    bool *filled = calloc((size_t)ssm__slot_count(layers), sizeof *filled);
+    ssm_layer_kind *kinds = calloc((size_t)layers, sizeof *kinds);
+    bool complete = filled != NULL && kinds != NULL &&
+                    ssm__layer_kinds(entries, count, layers, true, kinds) &&
+                    all_filled(entries, count, layers, kinds, filled);
     free(filled);
-    return left == 0;
+    free(kinds);
+    return complete;
 }
 
 /* ---- left over ------------------------------------------------------------------------------- */
@@ -256,6 +237,17 @@ static bool changes_numbers(const char *name)
     return false;
 }
 
+/* Buffers that old versions of transformers wrote: the weights of Falcon-Mamba's norms of dt, B and
+ * C, which have none. */
+static bool is_falcon_buffer(const ssm_checkpoint *checkpoint, const char *name)
+{
+    int64_t layer;
+    const char *rest;
+    return checkpoint->config.family == SSM_FAMILY_FALCON_MAMBA &&
+           ssm__parse_layer(ssm__strip_prefixes(name), &layer, &rest) &&
+           (strcmp(rest, "mixer.b_c_rms") == 0 || strcmp(rest, "mixer.dt_rms") == 0);
+}
+
 static ssm_status list_unused(ssm_checkpoint *checkpoint, ssm_error *err)
 {
     for (int64_t i = 0; i < checkpoint->n_entries; i++) {
@@ -264,16 +256,18 @@ static ssm_status list_unused(ssm_checkpoint *checkpoint, ssm_error *err)
         if (entry->used || entry->superseded) {
             continue;
         }
-        if (changes_numbers(tensor->name)) {
+        if (changes_numbers(tensor->name) && !is_falcon_buffer(checkpoint, tensor->name)) {
             return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(tensor->file, tensor->name),
-                             "the tensor belongs to no slot of a mamba model, but stands where a "
-                             "model would use it; leaving it out would change the numbers");
+                             "the tensor belongs to no slot of a %s model, but stands where a "
+                             "model would use it; leaving it out would change the numbers",
+                             ssm_family_name(checkpoint->config.family));
         }
         char shape[256];
         ssm__shape_text(tensor->dims, tensor->n_dims, shape, sizeof shape);
         SSM__TRY(ssm__note(&checkpoint->notes, err,
-                           "Tensor %s %s %s belongs to no slot of a mamba model and is not used.",
-                           tensor->name, ssm_dtype_name(tensor->dtype), shape));
+                           "Tensor %s %s %s belongs to no slot of a %s model and is not used.",
+                           tensor->name, ssm_dtype_name(tensor->dtype), shape,
+                           ssm_family_name(checkpoint->config.family)));
     }
     return SSM_STATUS_OK;
 }
@@ -298,24 +292,25 @@ static ssm_status note_prefix(ssm_checkpoint *checkpoint, ssm_error *err)
 
 ssm_status ssm__resolve_slots(ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    int64_t layers = layers_named(checkpoint->entries, checkpoint->n_entries);
-    SSM__TRY(check_family(checkpoint, layers, err));
-    if (layers > checkpoint->n_entries) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
-                         "a tensor is named after layer %" PRId64 ", but there are only %" PRId64
-                         " tensors: layers are missing",
-                         layers - 1, checkpoint->n_entries);
-    }
+    SSM__TRY(refuse_foreign_layers(checkpoint, err));
+    int64_t layers = ssm__layers_named(checkpoint->entries, checkpoint->n_entries);
+    SSM__TRY(check_layers(checkpoint, layers, err));
     checkpoint->config.n_layers = layers;
+    SSM__TRY(set_kinds(checkpoint, err));
+    SSM__TRY(ssm__decide_family(checkpoint, err));
     SSM__TRY(fill_slots(checkpoint, err));
     SSM__TRY(check_complete(checkpoint, err));
     SSM__TRY(list_unused(checkpoint, err));
     return note_prefix(checkpoint, err);
 }
 
-ssm_status ssm__checkpoint_resolve(ssm_checkpoint *checkpoint, ssm_error *err)
+ssm_status ssm__checkpoint_resolve(ssm_checkpoint *checkpoint,
+                                   const ssm_checkpoint_options *options, ssm_error *err)
 {
     SSM__TRY(ssm__resolve_slots(checkpoint, err));
-    SSM__TRY(ssm__match_claims(checkpoint, err));
+    SSM__TRY(ssm__read_sizes(checkpoint, err));
+    SSM__TRY(ssm__match_sizes(checkpoint, err));
+    SSM__TRY(ssm__match_slots(checkpoint, err));
+    SSM__TRY(ssm__take_settings(checkpoint, options, err));
     return ssm__decide_head(checkpoint, err);
 }

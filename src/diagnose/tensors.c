@@ -8,7 +8,7 @@ static const struct {
     size_t offset;
 } layer_fields[SSM__LAYER_FIELDS] = {
 #define FIELD(field, text, ...) {text, offsetof(ssm__layer_weights, field)},
-    SSM__MAMBA_LAYER_SLOTS(FIELD) SSM__OTHER_LAYER_SLOTS(FIELD)
+    SSM__LAYER_SLOT_LIST(FIELD)
 #undef FIELD
 };
 

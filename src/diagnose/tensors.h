@@ -8,7 +8,7 @@
 /* The fields of ssm__layer_weights, in their order. */
 enum {
 #define SSM__FIELD_ID(field, ...) SSM__FIELD_##field,
-    SSM__MAMBA_LAYER_SLOTS(SSM__FIELD_ID) SSM__OTHER_LAYER_SLOTS(SSM__FIELD_ID)
+    SSM__LAYER_SLOT_LIST(SSM__FIELD_ID)
 #undef SSM__FIELD_ID
         SSM__LAYER_FIELDS
 };

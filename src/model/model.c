@@ -64,6 +64,26 @@ static ssm_status check_decay(const ssm_tensor *A_log, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* What a checkpoint may hold and this version does not compute, refused by name, here alone. */
+static ssm_status check_supported(const ssm_checkpoint *checkpoint, ssm_error *err)
+{
+    const ssm_config *config = ssm_checkpoint_config(checkpoint);
+    const ssm__place place = SSM__IN_FILE(ssm_checkpoint_path(checkpoint));
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        const ssm_layer_kind kind = ssm_checkpoint_layer_kind(checkpoint, layer);
+        if (kind != SSM_LAYER_MAMBA && kind != SSM_LAYER_MAMBA2) {
+            return ssm__fail(err, SSM_STATUS_FILE, place, "layer %lld is %s: not supported yet",
+                             (long long)layer, ssm_layer_kind_name(kind));
+        }
+    }
+    const char *odd = config->family == SSM_FAMILY_FALCON_MAMBA ? "falcon_mamba"
+                      : config->layer_norm                      ? "LayerNorm in place of RMSNorm"
+                      : config->d_mlp > 0                       ? "an MLP in every block"
+                                                                : NULL;
+    return odd == NULL ? SSM_STATUS_OK
+                       : ssm__fail(err, SSM_STATUS_FILE, place, "%s: not supported yet", odd);
+}
+
 static ssm_status build(ssm_model *model, ssm_error *err)
 {
     const ssm__weights *weights = ssm__checkpoint_weights(model->checkpoint);
@@ -101,6 +121,9 @@ ssm_status ssm_model_create(ssm_checkpoint *checkpoint, ssm_isa isa, ssm_model *
                            "instruction set %s is not supported by this processor; the best here "
                            "is %s",
                            ssm_isa_name(isa), ssm_isa_name(ssm_isa_best()));
+    }
+    if (status == SSM_STATUS_OK) {
+        status = check_supported(checkpoint, err);
     }
     if (status == SSM_STATUS_OK) {
         model->kernels = ssm__kernels_for(isa);

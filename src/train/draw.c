@@ -44,7 +44,7 @@ bool ssm__draw_has(const ssm_config *config, int id)
     if (id == SSM__SLOT_lm_head) {
         return !config->tied;
     }
-    return id != SSM__SLOT_in_proj_bias && id != SSM__SLOT_out_proj_bias;
+    return ssm__slot_need(SSM_LAYER_MAMBA, id) == SSM__REQUIRED || id == SSM__SLOT_conv1d_bias;
 }
 
 ssm__draw ssm__draw_create(const ssm_config *config, ssm__slot_place place, uint64_t seed)

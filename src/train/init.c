@@ -110,7 +110,7 @@ static void list_tensors(init_job *job)
         job->places[job->count] = place;
         *tensor = (ssm_tensor){.name = job->names[job->count]};
         tensor->dtype = ssm__slot_is_matrix(place.id) ? job->dtype : SSM_DTYPE_F32;
-        tensor->n_dims = ssm__slot_shape(job->config, place.id, tensor->dims);
+        tensor->n_dims = ssm__slot_shape(job->config, SSM_LAYER_MAMBA, place.id, tensor->dims);
         job->total += ssm_tensor_count(tensor);
         job->count++;
     }

@@ -34,7 +34,7 @@ static size_t add_entry(char *header, size_t used, size_t room, ssm__slot_place 
     char name[SSM__SLOT_NAME_MAX];
     int64_t dims[SSM__SLOT_DIMS];
     ssm__slot_name(place, name);
-    int n_dims = ssm__slot_shape(&toy, place.id, dims);
+    int n_dims = ssm__slot_shape(&toy, SSM_LAYER_MAMBA, place.id, dims);
     size_t begin = *end;
     size_t bytes = sizeof(float);
     char shape[64] = "";
@@ -56,7 +56,7 @@ static size_t build_toy(unsigned char *block, size_t room)
     size_t end = 0;
     for (int64_t i = 0; i < ssm__slot_count(toy.n_layers); i++) {
         ssm__slot_place place = ssm__slot_at(toy.n_layers, i);
-        if (ssm__slot_info(place.id)->required) {
+        if (ssm__slot_need(SSM_LAYER_MAMBA, place.id) == SSM__REQUIRED) {
             used = add_entry((char *)block + 8, used, room - 8, place, &end);
         }
     }
@@ -98,7 +98,8 @@ static void fuzz_claims(const char *text, size_t size)
     ssm_status status = ssm__claims_parse("toy/config.json", text, size, &checkpoint->claims,
                                           &checkpoint->notes, &err);
     if (status == SSM_STATUS_OK) {
-        status = ssm__checkpoint_resolve(checkpoint, &err);
+        const ssm_checkpoint_options options = {0};
+        status = ssm__checkpoint_resolve(checkpoint, &options, &err);
     }
     const ssm_config *config = &checkpoint->config;
     if (status == SSM_STATUS_OK) {
