@@ -427,10 +427,18 @@ static ssm_status fill_storage(const ssm__pickle_site *site, const ssm__pickle_v
 ssm_status ssm__pickle_persistent(const ssm__pickle_site *site, const ssm__pickle_value *id,
                                   ssm__pickle_value **out, ssm_error *err)
 {
-    if (id->kind != SSM__PICKLE_TUPLE || id->as.list.count < 5 || id->as.list.count > 6 ||
+    if (id->kind != SSM__PICKLE_TUPLE || id->as.list.count == 0 ||
         !ssm__pickle_is_text(id->as.list.items[0], "storage")) {
         return ssm__pickle_refuse(site, err,
-                                  "a persistent id is not (\"storage\", type, key, device, count)");
+                                  "a persistent id is %s of something else than a storage; torch "
+                                  "writes (\"storage\", type, key, device, count)",
+                                  ssm__pickle_kind_name(id->kind));
+    }
+    if (id->as.list.count < 5 || id->as.list.count > 6) {
+        return ssm__pickle_refuse(site, err,
+                                  "the persistent id of a storage has %zu parts; torch "
+                                  "writes 5 or 6",
+                                  id->as.list.count);
     }
     ssm__pickle_storage *storage = ssm__bump_take(site->memory, sizeof *storage);
     if (storage == NULL) {

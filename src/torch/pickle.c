@@ -337,7 +337,7 @@ static ssm_status add_from(machine *m, ssm__pickle_value *list, size_t first)
 static ssm_status collect(machine *m, ssm__pickle_kind kind, size_t first)
 {
     if (kind == SSM__PICKLE_DICT && (m->height - first) % 2 != 0) {
-        REFUSE(m, "a dict gets a key without a value");
+        REFUSE(m, "a dict is made with a key without a value");
     }
     ssm__pickle_value *value = NULL;
     SSM__TRY(ssm__pickle_make(&m->site, kind, &value, m->err));

@@ -183,23 +183,20 @@ bool ssm__torch_is_dense(const ssm__pickle_tensor *spec)
     return true;
 }
 
-/* One more than the highest element that the tensor reaches, from its own first. False: overflow.
- */
-static bool reach(const ssm__pickle_tensor *spec, int64_t *out)
+/* One more than the highest element that the tensor reaches, from its own first; 0 for an empty
+ * one, whose other dimensions and strides mean nothing. False: overflow. */
+static bool reach(const ssm__pickle_tensor *spec, size_t bytes, int64_t *out)
 {
     int64_t last = 0;
-    for (int i = 0; i < spec->n_dims; i++) {
+    *out = 0;
+    for (int i = 0; i < spec->n_dims && bytes > 0; i++) {
         int64_t step;
-        if (spec->dims[i] == 0) {
-            *out = 0;
-            return true;
-        }
         if (!ssm__mul_dim(spec->dims[i] - 1, spec->strides[i], &step) ||
             __builtin_add_overflow(last, step, &last)) {
             return false;
         }
     }
-    return !__builtin_add_overflow(last, 1, out);
+    return bytes == 0 || !__builtin_add_overflow(last, 1, out);
 }
 
 static ssm_status check_shape(collection *c, const char *name, const ssm__pickle_tensor *spec,
@@ -224,7 +221,8 @@ static ssm_status check_shape(collection *c, const char *name, const ssm__pickle
     int64_t elements = 0;
     int64_t count = storage->view_count * (int64_t)ssm_dtype_size(storage->dtype) /
                     (int64_t)ssm_dtype_size(spec->dtype);
-    if (!reach(spec, &elements) || spec->offset > count || elements > count - spec->offset) {
+    if (!reach(spec, tensor->bytes, &elements) || spec->offset > count ||
+        elements > count - spec->offset) {
         return ssm__fail(c->err, SSM_STATUS_FILE, SSM__TENSOR(c->file->path, name),
                          "size %s with strides %s from element %" PRId64
                          " reaches beyond its storage of %" PRId64 " elements",
