@@ -331,9 +331,14 @@ static ssm_status refuse_member(const ssm__zip *zip, const entry *e, zip_error_t
     if (code == ZIP_ER_MEMORY) {
         return ssm__fail_memory(err, "reading a member of a zip archive", (size_t)e->size);
     }
+    /* That no member begins where the directory says comes through libzip's layers as any of these.
+     */
+    bool nowhere = code == ZIP_ER_INVAL || code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS ||
+                   code == ZIP_ER_SEEK || code == ZIP_ER_EOF;
     const char *why = code == ZIP_ER_CRC    ? "its CRC-32 is not what the archive says"
                       : code == ZIP_ER_ZLIB ? "its compressed data are damaged"
-                                            : zip_error_strerror(error);
+                      : nowhere ? "the directory points to a place where no member begins"
+                                : zip_error_strerror(error);
     return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(zip->path, e->name),
                      "the member cannot be read: %s", why);
 }
