@@ -39,11 +39,8 @@ void ssm_checkpoint_close(ssm_checkpoint *checkpoint)
     if (checkpoint == NULL) {
         return;
     }
-    for (int64_t i = 0; i < checkpoint->n_files; i++) {
-        ssm_safetensors_close(checkpoint->files[i]);
-    }
+    ssm__close_files(checkpoint);
     free(checkpoint->files);
-    free(checkpoint->entries);
     free(checkpoint->weights.layers);
     ssm__index_free(checkpoint->index);
     ssm__notes_free(&checkpoint->notes);

@@ -10,9 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 
-static const char index_name[] = "model.safetensors.index.json";
-static const char single_name[] = "model.safetensors";
-
 const char *ssm__file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -62,13 +59,26 @@ static ssm_status refuse_in_directory(const ssm_checkpoint *checkpoint, const ch
 static ssm_status no_config(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
     SSM__TRY(refuse_other_kind(checkpoint->config_path, err));
-    if (holds(checkpoint, "params.json")) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
-                         "there is a params.json but no config.json: a checkpoint in Mistral's own "
-                         "layout, which this version does not read; use the Hugging Face layout");
-    }
     return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->config_path),
                      "config.json is missing; it must stand beside the weights");
+}
+
+/* Mistral's own layout has a params.json in its place. */
+static ssm_status find_config(ssm_checkpoint *checkpoint, ssm_error *err)
+{
+    const bool config = holds(checkpoint, "config.json");
+    const bool params = !config && holds(checkpoint, "params.json");
+    checkpoint->config_path =
+        ssm__path_join(checkpoint->directory, params ? "params.json" : "config.json");
+    if (checkpoint->config_path == NULL) {
+        return ssm__fail_memory(err, "a path", strlen(checkpoint->directory));
+    }
+    if (!config && !params) {
+        return no_config(checkpoint, err);
+    }
+    return params ? ssm__note(&checkpoint->notes, err,
+                              "There is no config.json; params.json is read in its place.")
+                  : SSM_STATUS_OK;
 }
 
 ssm_status ssm__checkpoint_locate(ssm_checkpoint *checkpoint, ssm_error *err)
@@ -82,36 +92,44 @@ ssm_status ssm__checkpoint_locate(ssm_checkpoint *checkpoint, ssm_error *err)
     } else {
         SSM__TRY(refuse_other_kind(path, err));
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
-                         "no such file or directory; expected a model directory or a .safetensors "
-                         "file");
+                         "no such file or directory; expected a model directory, or a "
+                         ".safetensors, .bin, .pt or .pth file");
     }
-    if (checkpoint->directory != NULL) {
-        checkpoint->config_path = ssm__path_join(checkpoint->directory, "config.json");
-    }
-    if (checkpoint->config_path == NULL) {
+    if (checkpoint->directory == NULL) {
         return ssm__fail_memory(err, "a path", strlen(path));
     }
-    return ssm__is_file(checkpoint->config_path) ? SSM_STATUS_OK : no_config(checkpoint, err);
+    return find_config(checkpoint, err);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static ssm_status note_torch(ssm_checkpoint *checkpoint, const ssm__torch_file *file,
+                             const char *path, ssm_error *err)
+{
+    for (int64_t i = 0; i < ssm__torch_note_count(file); i++) {
+        SSM__TRY(ssm__note(&checkpoint->notes, err, "%s: %s", ssm__file_name(path),
+                           ssm__torch_note(file, i)));
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status open_file(ssm_checkpoint *checkpoint, const char *path, bool lenient,
                             ssm_error *err)
 {
-    size_t room = ((size_t)checkpoint->n_files + 1) * sizeof(ssm_safetensors *);
-    ssm_safetensors **files = realloc(checkpoint->files, room);
+    size_t room = ((size_t)checkpoint->n_files + 1) * sizeof(ssm__weight_file);
+    ssm__weight_file *files = realloc(checkpoint->files, room);
     if (files == NULL) {
         return ssm__fail_memory(err, "the list of files", room);
     }
     checkpoint->files = files;
-    SSM__TRY(ssm_safetensors_open(path, lenient, &files[checkpoint->n_files], err));
+    SSM__TRY(ssm__weight_file_open(path, lenient, &files[checkpoint->n_files], err));
     checkpoint->n_files++;
-    return SSM_STATUS_OK;
+    const ssm__torch_file *torch = files[checkpoint->n_files - 1].torch;
+    return torch == NULL ? SSM_STATUS_OK : note_torch(checkpoint, torch, path, err);
 }
 
-static ssm_status open_named(ssm_checkpoint *checkpoint, const char *name, bool lenient,
-                             ssm_error *err)
+ssm_status ssm__open_named(ssm_checkpoint *checkpoint, const char *name, bool lenient,
+                           ssm_error *err)
 {
     char *path = ssm__path_join(checkpoint->directory, name);
     if (path == NULL) {
@@ -122,10 +140,10 @@ static ssm_status open_named(ssm_checkpoint *checkpoint, const char *name, bool 
     return status;
 }
 
-static void close_files(ssm_checkpoint *checkpoint)
+void ssm__close_files(ssm_checkpoint *checkpoint)
 {
     for (int64_t i = 0; i < checkpoint->n_files; i++) {
-        ssm_safetensors_close(checkpoint->files[i]);
+        ssm__weight_file_close(&checkpoint->files[i]);
     }
     checkpoint->n_files = 0;
     free(checkpoint->entries);
@@ -138,24 +156,52 @@ static int is_safetensors(const struct dirent *entry)
     return entry->d_name[0] != '.' && ends_with(entry->d_name, ".safetensors");
 }
 
+/* Not what training leaves beside a model. */
+static int is_torch(const struct dirent *entry)
+{
+    static const char *const others[] = {"training_args.bin", "optimizer.pt", "optimizer.bin",
+                                         "scheduler.pt", "scaler.pt"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (strcmp(entry->d_name, others[i]) == 0) {
+            return 0;
+        }
+    }
+    return entry->d_name[0] != '.' && ssm__is_torch_name(entry->d_name);
+}
+
 static int by_bytes(const struct dirent **left, const struct dirent **right)
 {
     return strcmp((*left)->d_name, (*right)->d_name);
 }
 
-/* Every .safetensors file of the directory, in the order of their names. */
-static ssm_status open_all(ssm_checkpoint *checkpoint, bool lenient, ssm_error *err)
+/* The names of the directory's files of a kind, sorted; *names and each of them for free(). */
+static ssm_status list_names(const ssm_checkpoint *checkpoint, bool torch, struct dirent ***names,
+                             int *count, ssm_error *err)
 {
-    struct dirent **names = NULL;
-    int count = scandir(checkpoint->directory, &names, is_safetensors, by_bytes);
-    ssm_status status = SSM_STATUS_OK;
-    if (count < 0) {
-        status = ssm__fail_errno(err, SSM_STATUS_FILE, checkpoint->directory,
-                                 "the directory cannot be listed", errno);
+    *names = NULL;
+    *count = scandir(checkpoint->directory, names, torch ? is_torch : is_safetensors, by_bytes);
+    if (*count < 0) {
+        *count = 0;
+        return ssm__fail_errno(err, SSM_STATUS_FILE, checkpoint->directory,
+                               "the directory cannot be listed", errno);
     }
+    return SSM_STATUS_OK;
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return start == NULL || strncmp(text, start, strlen(start)) == 0;
+}
+
+ssm_status ssm__open_all(ssm_checkpoint *checkpoint, const char *start, bool torch, bool lenient,
+                         ssm_error *err)
+{
+    struct dirent **names;
+    int count;
+    ssm_status status = list_names(checkpoint, torch, &names, &count, err);
     for (int i = 0; i < count; i++) {
-        if (status == SSM_STATUS_OK) {
-            status = open_named(checkpoint, names[i]->d_name, lenient, err);
+        if (status == SSM_STATUS_OK && starts_with(names[i]->d_name, start)) {
+            status = ssm__open_named(checkpoint, names[i]->d_name, lenient, err);
         }
         free(names[i]);
     }
@@ -167,7 +213,7 @@ ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err)
 {
     int64_t total = 0;
     for (int64_t i = 0; i < checkpoint->n_files; i++) {
-        total += ssm_safetensors_count(checkpoint->files[i]);
+        total += ssm__weight_file_count(&checkpoint->files[i]);
     }
     free(checkpoint->entries);
     checkpoint->n_entries = 0;
@@ -177,208 +223,161 @@ ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err)
                                 ((size_t)total + 1) * sizeof *checkpoint->entries);
     }
     for (int64_t i = 0; i < checkpoint->n_files; i++) {
-        for (int64_t k = 0; k < ssm_safetensors_count(checkpoint->files[i]); k++) {
-            const ssm_tensor *tensor = ssm_safetensors_at(checkpoint->files[i], k);
+        for (int64_t k = 0; k < ssm__weight_file_count(&checkpoint->files[i]); k++) {
+            const ssm_tensor *tensor = ssm__weight_file_at(&checkpoint->files[i], k);
             checkpoint->entries[checkpoint->n_entries++] = (ssm__entry){.tensor = tensor};
         }
     }
     return SSM_STATUS_OK;
 }
 
-/* ---- shards ---------------------------------------------------------------------------------- */
+/* ---- which ----------------------------------------------------------------------------------- */
 
-/* Would the .safetensors files of the directory fill every slot, whatever the index says? */
-static bool present_files_suffice(ssm_checkpoint *checkpoint, bool lenient)
-{
-    close_files(checkpoint);
-    bool suffice = open_all(checkpoint, lenient, NULL) == SSM_STATUS_OK &&
-                   ssm__names_are_complete(checkpoint->entries, checkpoint->n_entries,
-                                           checkpoint->claims.n_layers.value);
-    close_files(checkpoint);
-    return suffice;
-}
+/* What is looked for in a directory, the first that is there is read; safetensors before torch. */
+typedef struct candidate {
+    const char *name;
+    bool is_index, torch;
+} candidate;
 
-static ssm_status check_shards_present(ssm_checkpoint *checkpoint, bool lenient, ssm_error *err)
+static const candidate candidates[] = {
+    {"model.safetensors.index.json", true, false},
+    {"model.safetensors", false, false},
+    {"consolidated.safetensors.index.json", true, false},
+    {"pytorch_model.bin.index.json", true, true},
+    {"pytorch_model.bin", false, true},
+};
+enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
+
+static ssm_status no_weights(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
-    const ssm__index *index = checkpoint->index;
-    ssm__list_text missing = {0};
-    for (int64_t i = 0; i < index->n_shards; i++) {
-        const ssm__shard *shard = &index->shards[i];
-        if (!holds(checkpoint, shard->name)) {
-            ssm__list_add(&missing, "%s (%" PRId64 " tensor%s)", shard->name, shard->n_tensors,
-                          shard->n_tensors == 1 ? "" : "s");
+    for (size_t i = 0; i < CANDIDATES; i++) {
+        SSM__TRY(refuse_in_directory(checkpoint, candidates[i].name, err));
+    }
+    static const char *const others[] = {"tf_model.h5", "flax_model.msgpack",
+                                         "adapter_model.safetensors", "adapter_model.bin"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (holds(checkpoint, others[i])) {
+            return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
+                             "the directory holds %s, which is not read, and no model.safetensors "
+                             "or pytorch_model.bin",
+                             others[i]);
         }
     }
-    if (missing.total == 0) {
-        return SSM_STATUS_OK;
-    }
-    bool suffice = present_files_suffice(checkpoint, lenient);
-    return ssm__fail(
-        err, SSM_STATUS_FILE, SSM__IN_FILE(index->path),
-        "%" PRId64 " of the %" PRId64 " shards that the index names are missing: %s. %s",
-        missing.total, index->n_shards, ssm__list_end(&missing),
-        suffice ? "The files present fill every slot without them: the index is stale; "
-                  "--ignore-index accepts that"
-                : "Download them again");
+    return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
+                     "the directory holds neither model.safetensors nor pytorch_model.bin, nor an "
+                     "index of either (model.safetensors.index.json)");
 }
 
-/* The tensor `name` is not in `shard`, where the index places it. */
-static ssm_status not_in_shard(const ssm_checkpoint *checkpoint, const char *name,
-                               const char *shard, ssm_error *err)
+/* Files that were passed over are named. */
+static ssm_status note_others(ssm_checkpoint *checkpoint, const candidate *taken, ssm_error *err)
 {
-    for (int64_t i = 0; i < checkpoint->n_entries; i++) {
-        const ssm_tensor *tensor = checkpoint->entries[i].tensor;
-        if (strcmp(tensor->name, name) == 0) {
-            return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->index->path, name),
-                             "the index places the tensor in %s, but it is in %s: the index is "
-                             "stale",
-                             shard, ssm__file_name(tensor->file));
+    for (const candidate *other = candidates; other < candidates + CANDIDATES; other++) {
+        if (other == taken || !holds(checkpoint, other->name)) {
+            continue;
+        }
+        if (checkpoint->index != NULL && !other->is_index && other->torch == taken->torch) {
+            bool shard = false;
+            for (int64_t i = 0; i < checkpoint->index->n_shards; i++) {
+                shard = shard || strcmp(checkpoint->index->shards[i].name, other->name) == 0;
+            }
+            if (!shard) {
+                SSM__TRY(ssm__note(&checkpoint->notes, err,
+                                   "%s is not named by the index and was not read.", other->name));
+            }
+        } else if (other->torch != taken->torch) {
+            SSM__TRY(ssm__note(&checkpoint->notes, err, "%s was not read: %s is there, too.",
+                               other->name, taken->name));
         }
     }
-    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->index->path, name),
-                     "the index places the tensor in %s, but neither that file nor another shard "
-                     "holds it",
-                     shard);
+    return SSM_STATUS_OK;
 }
 
-static const ssm_safetensors *shard_file(const ssm_checkpoint *checkpoint, const char *shard)
+/* The first name that begins so, NULL: none. */
+static const char *find_start(struct dirent **names, int count, const char *start)
 {
-    for (int64_t i = 0; i < checkpoint->index->n_shards; i++) {
-        if (strcmp(checkpoint->index->shards[i].name, shard) == 0) {
-            return checkpoint->files[i]; /* opened in this order */
+    for (int i = 0; i < count; i++) {
+        if (starts_with(names[i]->d_name, start)) {
+            return names[i]->d_name;
         }
     }
     return NULL;
 }
 
-static ssm_status check_index(const ssm_checkpoint *checkpoint, ssm_error *err)
+/* No usual name: consolidated*.safetensors and .pth as Mistral writes them; else the one file of
+ * its kind. *found: something was opened. */
+static ssm_status open_unusual(ssm_checkpoint *checkpoint, bool torch, bool lenient, bool *found,
+                               ssm_error *err)
 {
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)checkpoint->index->weight_map, name, value)
-    {
-        const char *shard = json_string_value(value);
-        const ssm_safetensors *file = shard_file(checkpoint, shard);
-        if (file == NULL || ssm_safetensors_find(file, name) == NULL) {
-            return not_in_shard(checkpoint, name, shard, err);
+    static const char consolidated[] = "consolidated";
+    struct dirent **names;
+    int count;
+    ssm_status status = list_names(checkpoint, torch, &names, &count, err);
+    const char *mistral = find_start(names, count, consolidated);
+    const char *adapter = find_start(names, count, "adapter_model");
+    *found = status == SSM_STATUS_OK && adapter == NULL && count > 0;
+    if (*found && mistral != NULL) {
+        status = ssm__open_all(checkpoint, consolidated, torch, lenient, err);
+    } else if (*found && count == 1) {
+        status = ssm__open_all(checkpoint, NULL, torch, lenient, err);
+    } else if (*found) {
+        status = ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
+                           "the directory holds %d files that may be the weights (%s, %s, …) and "
+                           "no index; give the file, or the index, that is meant",
+                           count, names[0]->d_name, names[1]->d_name);
+    }
+    if (status == SSM_STATUS_OK && *found) {
+        status = ssm__note(&checkpoint->notes, err, "The weights were read from %s%s.",
+                           mistral != NULL ? mistral : names[0]->d_name,
+                           checkpoint->n_files > 1 ? " and its like" : "");
+    }
+    for (int i = 0; i < count; i++) {
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+static ssm_status open_directory(ssm_checkpoint *checkpoint, const ssm_checkpoint_options *options,
+                                 ssm_error *err)
+{
+    const candidate *taken = NULL;
+    for (size_t i = 0; i < CANDIDATES && taken == NULL; i++) {
+        taken = holds(checkpoint, candidates[i].name) ? &candidates[i] : NULL;
+    }
+    if (taken != NULL && taken->is_index) {
+        SSM__TRY(ssm__open_index(checkpoint, taken->name, options, err));
+        return note_others(checkpoint, taken, err);
+    }
+    if (taken != NULL) {
+        for (const candidate *before = candidates; before < taken; before++) {
+            SSM__TRY(refuse_in_directory(checkpoint, before->name, err));
         }
+        SSM__TRY(ssm__open_named(checkpoint, taken->name, options->lenient, err));
+        SSM__TRY(ssm__checkpoint_list(checkpoint, err));
+        return note_others(checkpoint, taken, err);
     }
-    return SSM_STATUS_OK;
-}
-
-/* Tensors that the index does not place in the shard where they are found are not used. */
-static ssm_status note_superseded(ssm_checkpoint *checkpoint, ssm_error *err)
-{
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < checkpoint->n_entries; i++) {
-        ssm__entry *entry = &checkpoint->entries[i];
-        const char *file = ssm__file_name(entry->tensor->file);
-        const char *shard = ssm__index_shard(checkpoint->index, entry->tensor->name);
-        if (shard == NULL) {
-            entry->superseded = true;
-            SSM__TRY(ssm__note(&checkpoint->notes, err,
-                               "Tensor %s in %s is not in the index and is not used.",
-                               entry->tensor->name, file));
-        } else if (strcmp(shard, file) != 0) {
-            entry->superseded = true;
-            SSM__TRY(ssm__note(&checkpoint->notes, err,
-                               "Tensor %s in %s is not used: the index places it in %s.",
-                               entry->tensor->name, file, shard));
-        } else {
-            bytes += (int64_t)entry->tensor->bytes;
-        }
+    bool found = false;
+    SSM__TRY(open_unusual(checkpoint, false, options->lenient, &found, err));
+    if (!found) {
+        SSM__TRY(open_unusual(checkpoint, true, options->lenient, &found, err));
     }
-    if (checkpoint->index->total_size >= 0 && checkpoint->index->total_size != bytes) {
-        SSM__TRY(ssm__note(&checkpoint->notes, err,
-                           "The index says total_size = %" PRId64 ", its tensors have %" PRId64
-                           " bytes; the claim is ignored.",
-                           checkpoint->index->total_size, bytes));
-    }
-    return SSM_STATUS_OK;
-}
-
-static ssm_status open_shards(ssm_checkpoint *checkpoint, bool lenient, ssm_error *err)
-{
-    SSM__TRY(check_shards_present(checkpoint, lenient, err));
-    for (int64_t i = 0; i < checkpoint->index->n_shards; i++) {
-        SSM__TRY(open_named(checkpoint, checkpoint->index->shards[i].name, lenient, err));
-    }
-    SSM__TRY(ssm__checkpoint_list(checkpoint, err));
-    SSM__TRY(check_index(checkpoint, err));
-    if (holds(checkpoint, single_name) && shard_file(checkpoint, single_name) == NULL) {
-        SSM__TRY(ssm__note(&checkpoint->notes, err,
-                           "%s is not named by the index and was not read.", single_name));
-    }
-    return note_superseded(checkpoint, err);
-}
-
-/* ---- which ----------------------------------------------------------------------------------- */
-
-static ssm_status no_weights(const ssm_checkpoint *checkpoint, ssm_error *err)
-{
-    SSM__TRY(refuse_in_directory(checkpoint, single_name, err));
-    SSM__TRY(refuse_in_directory(checkpoint, index_name, err));
-    static const char *const others[] = {"pytorch_model.bin",
-                                         "pytorch_model.bin.index.json",
-                                         "consolidated.safetensors",
-                                         "consolidated.00.pth",
-                                         "tf_model.h5",
-                                         "flax_model.msgpack",
-                                         "adapter_model.safetensors"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (holds(checkpoint, others[i])) {
-            return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
-                             "the directory holds %s but no %s; this version reads safetensors in "
-                             "the Hugging Face layout",
-                             others[i], single_name);
-        }
-    }
-    return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->directory),
-                     "the directory holds neither %s nor %s", single_name, index_name);
-}
-
-static ssm_status open_index(ssm_checkpoint *checkpoint, const char *name,
-                             const ssm_checkpoint_options *options, ssm_error *err)
-{
-    char *path = ssm__path_join(checkpoint->directory, name);
-    if (path == NULL) {
-        return ssm__fail_memory(err, "a path", strlen(name));
-    }
-    ssm_status status = ssm__index_read(path, &checkpoint->index, err);
-    free(path);
-    SSM__TRY(status);
-    if (!options->ignore_index) {
-        return open_shards(checkpoint, options->lenient, err);
-    }
-    SSM__TRY(ssm__note(&checkpoint->notes, err,
-                       "%s was ignored, as asked: all .safetensors files of the directory were "
-                       "read.",
-                       name));
-    return open_all(checkpoint, options->lenient, err);
+    return found ? SSM_STATUS_OK : no_weights(checkpoint, err);
 }
 
 ssm_status ssm__checkpoint_open_files(ssm_checkpoint *checkpoint,
                                       const ssm_checkpoint_options *options, ssm_error *err)
 {
     const char *name = ssm__file_name(checkpoint->path);
-    if (ssm__is_file(checkpoint->path)) {
-        if (ends_with(name, ".safetensors.index.json")) {
-            return open_index(checkpoint, name, options, err);
-        }
-        if (strcmp(name, "config.json") == 0) {
-            return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
-                             "this is the configuration; give the directory that it is in");
-        }
-        SSM__TRY(open_file(checkpoint, checkpoint->path, options->lenient, err));
-        return ssm__checkpoint_list(checkpoint, err);
+    if (!ssm__is_file(checkpoint->path)) {
+        return open_directory(checkpoint, options, err);
     }
-    if (holds(checkpoint, index_name)) {
-        return open_index(checkpoint, index_name, options, err);
+    if (ends_with(name, ".index.json")) {
+        return ssm__open_index(checkpoint, name, options, err);
     }
-    if (holds(checkpoint, single_name)) {
-        SSM__TRY(refuse_in_directory(checkpoint, index_name, err));
-        SSM__TRY(open_named(checkpoint, single_name, options->lenient, err));
-        return ssm__checkpoint_list(checkpoint, err);
+    if (ends_with(name, ".json")) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
+                         "this is the configuration; give the directory that it is in");
     }
-    return no_weights(checkpoint, err);
+    SSM__TRY(open_file(checkpoint, checkpoint->path, options->lenient, err));
+    return ssm__checkpoint_list(checkpoint, err);
 }

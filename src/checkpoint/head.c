@@ -16,7 +16,8 @@
 static bool same_values(const ssm_tensor *a, const ssm_tensor *b)
 {
     if (a->dtype == b->dtype) {
-        return a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+        return a->bytes == b->bytes &&
+               (a->data == b->data || memcmp(a->data, b->data, a->bytes) == 0);
     }
     int64_t count = ssm_tensor_count(a);
     for (int64_t i = 0; i < count; i++) {
@@ -30,9 +31,9 @@ static bool same_values(const ssm_tensor *a, const ssm_tensor *b)
 /* The embedding serves; the entry of an equal lm_head is not used. */
 static void tie(ssm_checkpoint *checkpoint)
 {
-    for (int64_t i = 0; i < checkpoint->n_entries; i++) {
-        if (checkpoint->entries[i].tensor->data == checkpoint->weights.lm_head.data &&
-            checkpoint->weights.lm_head.data != NULL) {
+    const char *head = checkpoint->weights.lm_head.name;
+    for (int64_t i = 0; head != NULL && i < checkpoint->n_entries; i++) {
+        if (checkpoint->entries[i].tensor->name == head) { /* the same text: the same entry */
             checkpoint->entries[i].used = false;
         }
     }

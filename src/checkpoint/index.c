@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/weight_file.h"
 #include "safetensors/foreign.h"
 
 static bool ends_with(const char *text, const char *end)
@@ -29,15 +30,16 @@ static ssm_status check_shard_name(const ssm__index *index, const char *tensor, 
                          "weight_map names the shard \"%s\"; expected a file of the same directory",
                          name);
     }
-    if (ends_with(name, ".bin")) {
+    if (ends_with(name, index->torch ? ".safetensors" : ".bin")) {
         return ssm__fail(err, SSM_STATUS_FILE, place,
-                         "weight_map names the PyTorch shard \"%s\"; this version reads "
-                         "safetensors only",
-                         name);
+                         "weight_map names the %s shard \"%s\" in an index of %s files",
+                         index->torch ? "safetensors" : "PyTorch", name,
+                         index->torch ? "PyTorch" : "safetensors");
     }
-    if (!ends_with(name, ".safetensors")) {
+    if (!(index->torch ? ssm__is_torch_name(name) : ends_with(name, ".safetensors"))) {
         return ssm__fail(err, SSM_STATUS_FILE, place,
-                         "weight_map names the shard \"%s\"; expected a .safetensors file", name);
+                         "weight_map names the shard \"%s\"; expected a %s file", name,
+                         index->torch ? ".bin" : ".safetensors");
     }
     return SSM_STATUS_OK;
 }
@@ -77,6 +79,21 @@ static ssm_status collect_shards(ssm__index *index, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* By its name; an index of another name is what its first shard is. */
+static bool is_torch_index(const ssm__index *index)
+{
+    if (strstr(index->path, ".safetensors.index") != NULL) {
+        return false;
+    }
+    if (strstr(index->path, ".bin.index") != NULL) {
+        return true;
+    }
+    const json_t *map = index->weight_map;
+    void *first = json_object_iter((json_t *)(uintptr_t)map);
+    const char *name = json_string_value(json_object_iter_value(first));
+    return name != NULL && ssm__is_torch_name(name);
+}
+
 static ssm_status parse_into(ssm__index *index, const char *text, size_t bytes, ssm_error *err)
 {
     SSM__TRY(ssm__refuse_foreign(index->path, (const unsigned char *)text, bytes, err));
@@ -96,6 +113,7 @@ static ssm_status parse_into(ssm__index *index, const char *text, size_t bytes, 
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(index->path, "weight_map"),
                          "the index's weight_map is empty");
     }
+    index->torch = is_torch_index(index);
     const json_t *total = json_object_get(json_object_get(index->root, "metadata"), "total_size");
     index->total_size = json_is_integer(total) ? (int64_t)json_integer_value(total) : -1;
     return collect_shards(index, err);

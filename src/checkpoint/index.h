@@ -1,4 +1,5 @@
-/* checkpoint/index.h: model.safetensors.index.json, which says in which shard each tensor is. */
+/* checkpoint/index.h: model.safetensors.index.json or pytorch_model.bin.index.json, which says in
+ * which shard each tensor is. */
 #ifndef SSM_CHECKPOINT_INDEX_H
 #define SSM_CHECKPOINT_INDEX_H
 
@@ -16,11 +17,12 @@ typedef struct ssm__index {
     const json_t *weight_map;
     ssm__shard *shards; /* sorted by name */
     int64_t n_shards;
+    bool torch;         /* the shards are torch files, not safetensors */
     int64_t total_size; /* metadata.total_size, −1: not given */
 } ssm__index;
 
-/* Errors: FILE (not an object, no weight_map, a name that is not a .safetensors file of the same
- * directory), MEMORY. Owner: the caller, ssm__index_free. */
+/* Errors: FILE (not an object, no weight_map, a name that is not a .safetensors file, or
+ * throughout a torch file, of the same directory), MEMORY. Owner: the caller, ssm__index_free. */
 ssm_status ssm__index_read(const char *path, ssm__index **out, ssm_error *err);
 /* The same from text; path is for messages. */
 ssm_status ssm__index_parse(const char *path, const char *text, size_t bytes, ssm__index **out,

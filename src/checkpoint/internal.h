@@ -6,6 +6,7 @@
 #include "checkpoint/index.h"
 #include "checkpoint/notes.h"
 #include "checkpoint/slots.h"
+#include "checkpoint/weight_file.h"
 #include "checkpoint/weights.h"
 
 /* A tensor of the files. */
@@ -19,7 +20,7 @@ struct ssm_checkpoint {
     char *path; /* as given */
     char *directory;
     char *config_path;
-    ssm_safetensors **files;
+    ssm__weight_file *files;
     int64_t n_files;
     ssm__entry *entries; /* file by file, in the order of the data */
     int64_t n_entries;
@@ -34,9 +35,20 @@ struct ssm_checkpoint {
 
 /* Sets directory and config_path. Errors: FILE (missing path or config.json), MEMORY. */
 ssm_status ssm__checkpoint_locate(ssm_checkpoint *checkpoint, ssm_error *err);
-/* Opens the safetensors file or the shards of the index, and lists their tensors. */
+/* Opens the file of weights or the shards of the index, and lists their tensors. */
 ssm_status ssm__checkpoint_open_files(ssm_checkpoint *checkpoint,
                                       const ssm_checkpoint_options *options, ssm_error *err);
+/* Adds one file of the directory. */
+ssm_status ssm__open_named(ssm_checkpoint *checkpoint, const char *name, bool lenient,
+                           ssm_error *err);
+/* Adds every .safetensors or torch file of the directory that begins with start (NULL: any), in the
+ * order of their names, and lists their tensors. */
+ssm_status ssm__open_all(ssm_checkpoint *checkpoint, const char *start, bool torch, bool lenient,
+                         ssm_error *err);
+void ssm__close_files(ssm_checkpoint *checkpoint);
+/* shards.c: opens the shards that an index of the directory names. */
+ssm_status ssm__open_index(ssm_checkpoint *checkpoint, const char *name,
+                           const ssm_checkpoint_options *options, ssm_error *err);
 /* Lists the tensors of checkpoint->files (already open) as entries. */
 ssm_status ssm__checkpoint_list(ssm_checkpoint *checkpoint, ssm_error *err);
 const char *ssm__file_name(const char *path); /* the part after the last slash */

@@ -15,10 +15,9 @@ typedef struct signature {
 } signature;
 
 static const signature signatures[] = {
-    {"PK\x03\x04", 4, "a PyTorch (zip) checkpoint",
-     "this version reads safetensors only; save the model with safe_serialization=True"},
+    {"PK\x03\x04", 4, "a PyTorch (zip) checkpoint", "its name must end in .bin, .pt or .pth"},
     {"\x80\x02\x8a", 3, "a PyTorch (legacy pickle) checkpoint",
-     "this version reads safetensors only; save the model with safe_serialization=True"},
+     "its name must end in .bin, .pt or .pth"},
     {"\x80\x02", 2, "a Python pickle", "pickles run code when they are read; use safetensors"},
     {"\x80\x03", 2, "a Python pickle", "pickles run code when they are read; use safetensors"},
     {"\x80\x04\x95", 3, "a Python pickle", "pickles run code when they are read; use safetensors"},

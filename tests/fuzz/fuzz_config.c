@@ -74,10 +74,10 @@ static ssm_checkpoint *open_toy(const unsigned char *block, size_t size)
     require(checkpoint != NULL);
     checkpoint->path = strdup("toy");
     checkpoint->config_path = strdup("toy/config.json");
-    checkpoint->files = calloc(1, sizeof(ssm_safetensors *));
+    checkpoint->files = calloc(1, sizeof *checkpoint->files);
     require(checkpoint->path && checkpoint->config_path && checkpoint->files);
     require(ssm__safetensors_parse("toy/model.safetensors", block, size, false,
-                                   &checkpoint->files[0], NULL) == SSM_STATUS_OK);
+                                   &checkpoint->files[0].safetensors, NULL) == SSM_STATUS_OK);
     checkpoint->n_files = 1;
     require(ssm__checkpoint_list(checkpoint, NULL) == SSM_STATUS_OK);
     return checkpoint;

@@ -201,7 +201,7 @@ static const text_row index_texts[] = {
     {"shards are not absolute", "{\"weight_map\": {\"a\": \"/x.safetensors\"}}",
      "\"/x.safetensors\"; expected a file of the same directory"},
     {"shards are not PyTorch's", "{\"weight_map\": {\"a\": \"pytorch_model-1.bin\"}}",
-     "the PyTorch shard \"pytorch_model-1.bin\""},
+     "PyTorch shard \"pytorch_model-1.bin\" in an index of safetensors"},
     {"shards are safetensors", "{\"weight_map\": {\"a\": \"x.npz\"}}",
      "\"x.npz\"; expected a .safetensors file"},
     {"index is no LFS pointer", "version https://git-lfs.github.com/spec/v1\nsize 25000\n",
@@ -497,16 +497,21 @@ static void files_of_a_directory(void **state)
     edit *e = edit_create(NULL);
     expect_refusal(e, "nothing", "the path is there", "no such file or directory");
     expect_refusal(e, NULL, "there is a config.json", "config.json is missing");
-    edit_write_text(e, "params.json", "{}");
-    expect_refusal(e, NULL, "Mistral's layout", "there is a params.json but no config.json");
     edit_write_config(e);
-    expect_refusal(e, NULL, "there are weights",
-                   "neither model.safetensors nor model.safetensors.index.json");
+    expect_refusal(e, NULL, "there are weights", "neither model.safetensors nor pytorch_model.bin");
+    edit_write_text(e, "tf_model.h5", "");
+    expect_refusal(e, NULL, "not TensorFlow's weights", "holds tf_model.h5, which is not read");
+    edit_write_text(e, "adapter_model.safetensors", "");
+    remove_file(e, "tf_model.h5");
+    expect_refusal(e, NULL, "an adapter is no model", "holds adapter_model.safetensors, which");
+    remove_file(e, "adapter_model.safetensors");
+    edit_write_text(e, "a.safetensors", "");
+    edit_write_text(e, "b.safetensors", "");
+    expect_refusal(e, NULL, "one of several files", "holds 2 files that may be the weights");
     edit_write_text(e, "consolidated.safetensors", "");
-    expect_refusal(e, NULL, "Mistral's weights", "holds consolidated.safetensors but no");
+    expect_refusal(e, NULL, "Mistral's weights", "the file has 0 bytes");
     edit_write_text(e, "pytorch_model.bin", "PK\x03\x04");
-    expect_refusal(e, NULL, "PyTorch weights", "holds pytorch_model.bin but no model.safetensors");
-    expect_refusal(e, "pytorch_model.bin", "a PyTorch file", "PyTorch (zip) checkpoint");
+    expect_refusal(e, NULL, "PyTorch weights", "zip");
     expect_refusal(e, "config.json", "the configuration is not the model",
                    "give the directory that it is in");
     edit_write_text(e, "model.safetensors",
@@ -557,16 +562,11 @@ static int report(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(claims_of_a_configuration),
-        cmocka_unit_test(expand_alone_is_a_claim),
-        cmocka_unit_test(a_family_is_named),
-        cmocka_unit_test(texts_of_a_configuration),
-        cmocka_unit_test(texts_of_an_index),
-        cmocka_unit_test(missing_shards),
-        cmocka_unit_test(index_against_shards),
-        cmocka_unit_test(tensors_of_a_checkpoint),
-        cmocka_unit_test(files_of_a_directory),
-        cmocka_unit_test(trailing_bytes),
+        cmocka_unit_test(claims_of_a_configuration), cmocka_unit_test(expand_alone_is_a_claim),
+        cmocka_unit_test(a_family_is_named),         cmocka_unit_test(texts_of_a_configuration),
+        cmocka_unit_test(texts_of_an_index),         cmocka_unit_test(missing_shards),
+        cmocka_unit_test(index_against_shards),      cmocka_unit_test(tensors_of_a_checkpoint),
+        cmocka_unit_test(files_of_a_directory),      cmocka_unit_test(trailing_bytes),
     };
     return cmocka_run_group_tests(tests, make, report);
 }
