@@ -49,7 +49,9 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
 
 /* Named points of the forward pass; names of TransformerLens, `{i}` is the layer. Widths of
  * Mamba-1 (E d_inner, N d_state, R dt_rank) | Mamba-2 (S d_ssm, H n_heads, G n_groups, rows in the
- * order of the checkpoint); –: the point does not exist in that layer.
+ * order of the checkpoint) | attention (Hq n_query_heads, dh a head's width; of the points above
+ * ATTENTION_OUT it has IN_PROJ and CONV1D, both of the rows q, k, v); –: the point does not exist in
+ * that layer. RESID_MID, MLP_IN and MLP_OUT exist where blocks have an MLP.
  * Every tap fires for every token of every forward call, whatever the chunking. */
 #define SSM_TAPS(X)                                                                                \
     X(EMBED, "embed")                                 /* [T, d_model] embedding */                 \
@@ -64,7 +66,11 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
     X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")       /* [T, E] y, gated, into out_proj | [T, S]   \
                                                        * what the gated norm is given */           \
     X(INNER_NORM, "blocks.{i}.mixer.hook_inner_norm") /* – | [T, S] after the gated norm */      \
+    X(ATTENTION_OUT, "blocks.{i}.mixer.hook_attention_out") /* – | – | [T, Hq·dh] into out_proj */ \
     X(MIXER_OUT, "blocks.{i}.hook_mixer_out")         /* [T, d_model] = out_proj.hook_out */       \
+    X(RESID_MID, "blocks.{i}.hook_resid_mid")         /* [T, d_model] stream before the MLP */     \
+    X(MLP_IN, "blocks.{i}.hook_mlp_in")               /* [T, d_model] normed */                    \
+    X(MLP_OUT, "blocks.{i}.hook_mlp_out")             /* [T, d_model] */                           \
     X(RESID_POST, "blocks.{i}.hook_resid_post")       /* [T, d_model] stream after the block */    \
     X(LN_FINAL, "ln_final")                           /* [T, d_model] normed, into the head */
 

@@ -124,11 +124,10 @@ ssm_status ssm__decide_family(ssm_checkpoint *checkpoint, ssm_error *err)
                          " is Mamba-2 by their tensors; a model of both is not supported",
                          mamba, mamba2);
     }
-    if (mamba < 0 && mamba2 < 0) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
-                         "all %" PRId64
-                         " layers are attention: a transformer has nothing to look at here",
-                         checkpoint->config.n_layers);
+    if (mamba < 0 && mamba2 < 0) { /* a transformer of the same code: the family tells nothing */
+        checkpoint->config.family = claims->family.value;
+        return ssm__note(&checkpoint->notes, err,
+                         "All layers are attention: the model runs, but has no states to record.");
     }
     bool claims_mamba2 = claims->family.value == SSM_FAMILY_MAMBA2;
     if (claims->family.key != NULL && claims_mamba2 != (mamba2 >= 0)) {

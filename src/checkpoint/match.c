@@ -254,10 +254,12 @@ ssm_status ssm__match_sizes(ssm_checkpoint *checkpoint, ssm_error *err)
     const ssm__layer_weights *layer = first_mixer(checkpoint);
     SSM__TRY(ssm__compare_claim(checkpoint, &checkpoint->claims.hidden_size,
                                 checkpoint->config.d_model, &checkpoint->weights.embedding, err));
-    SSM__TRY(layer->kind == SSM_LAYER_MAMBA ? match_mamba(checkpoint, layer, err)
-                                            : match_mamba2(checkpoint, layer, err));
+    if (layer != NULL) { /* a transformer has none, and claims about it say nothing */
+        SSM__TRY(layer->kind == SSM_LAYER_MAMBA ? match_mamba(checkpoint, layer, err)
+                                                : match_mamba2(checkpoint, layer, err));
+        SSM__TRY(compare_expand(checkpoint, err));
+    }
     SSM__TRY(compare_layers(checkpoint, err));
-    SSM__TRY(compare_expand(checkpoint, err));
     SSM__TRY(match_attention_layers(checkpoint, err));
     SSM__TRY(match_attention_conv(checkpoint, err));
     SSM__TRY(match_mlp(checkpoint, err));

@@ -270,8 +270,12 @@ ssm_status ssm__read_sizes(ssm_checkpoint *checkpoint, ssm_error *err)
     const int64_t mamba = ssm__first_layer(checkpoint, SSM_LAYER_MAMBA);
     const int64_t mamba2 = ssm__first_layer(checkpoint, SSM_LAYER_MAMBA2);
     const int64_t attention = ssm__first_layer(checkpoint, SSM_LAYER_ATTENTION);
-    SSM__TRY(mamba >= 0 ? read_mamba(checkpoint, &layers[mamba], err)
-                        : read_mamba2(checkpoint, &layers[mamba2], err));
+    if (mamba >= 0) {
+        SSM__TRY(read_mamba(checkpoint, &layers[mamba], err));
+    }
+    if (mamba2 >= 0) {
+        SSM__TRY(read_mamba2(checkpoint, &layers[mamba2], err));
+    }
     if (attention >= 0) {
         SSM__TRY(read_attention(checkpoint, &layers[attention], err));
     }

@@ -14,7 +14,7 @@ enum { NORM_TOKENS = 8, HEAD_ROWS = 96 };
 
 typedef struct tile_run {
     const ssm_model *model;
-    const float *weight; /* of the norm */
+    const float *weight, *bias; /* of the norm */
     float *in, *out;
     int64_t tokens;
 } tile_run;
@@ -25,15 +25,27 @@ static void norm_task(void *context, int64_t task, int thread)
     const tile_run *run = context;
     const ssm_config *c = run->model->config;
     const int64_t first = task * NORM_TOKENS;
-    run->model->kernels->rmsnorm(
-        run->in + first * c->d_model, run->weight, run->out + first * c->d_model,
-        ssm__smaller(NORM_TOKENS, run->tokens - first), c->d_model, (float)c->norm_eps);
+    const int64_t tokens = ssm__smaller(NORM_TOKENS, run->tokens - first);
+    const float *in = run->in + first * c->d_model;
+    float *out = run->out + first * c->d_model;
+    const float eps = (float)c->norm_eps;
+    if (c->layer_norm) {
+        run->model->kernels->layernorm(in, run->weight, run->bias, out, tokens, c->d_model, eps);
+    } else {
+        run->model->kernels->rmsnorm(in, run->weight, out, tokens, c->d_model, eps);
+    }
 }
 
-static void norm(const ssm_session *s, float *in, const float *weight, int64_t tokens)
+/* in [tokens][D], tokens ≤ 64 → session->normed. */
+static void norm(const ssm_session *s, float *in, const float *weight, const float *bias,
+                 int64_t tokens)
 {
-    tile_run run = {
-        .model = s->model, .weight = weight, .in = in, .out = s->normed, .tokens = tokens};
+    tile_run run = {.model = s->model,
+                    .weight = weight,
+                    .bias = bias,
+                    .in = in,
+                    .out = s->normed,
+                    .tokens = tokens};
     ssm__pool_run(s->pool, norm_task, &run, ssm__ceil_div(tokens, NORM_TOKENS));
 }
 
@@ -99,28 +111,43 @@ void ssm__session_embed(ssm_session *session, const int32_t *ids, int64_t count)
 
 typedef void mixer_fn(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
 
-static mixer_fn *const mixers[SSM_LAYER_KINDS] = {
-    [SSM_LAYER_MAMBA] = ssm__mamba_mixer, [SSM_LAYER_MAMBA2] = ssm__mamba2_mixer};
+static mixer_fn *const mixers[SSM_LAYER_KINDS] = {[SSM_LAYER_MAMBA] = ssm__mamba_mixer,
+                                                  [SSM_LAYER_MAMBA2] = ssm__mamba2_mixer,
+                                                  [SSM_LAYER_ATTENTION] = ssm__attention_mixer};
 
-ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count, ssm_error *err)
+/* One tile of a block: stream += mixer(norm(stream)), then stream += mlp(norm2(stream)). */
+static void run_tile(ssm_session *session, int64_t layer, int64_t position, int64_t tokens,
+                     float *stream)
 {
     const ssm_model *model = session->model;
     const ssm__block *block = &model->blocks[layer];
     const int64_t D = model->config->d_model;
+    const ssm__view rows = ssm__dense(stream, D);
+    ssm__session_tap(session, SSM_TAP_RESID_PRE, layer, position, tokens, D, rows);
+    norm(session, stream, block->norm, block->norm_bias, tokens);
+    ssm__session_tap(session, SSM_TAP_MIXER_IN, layer, position, tokens, D,
+                     ssm__dense(session->normed, D));
+    mixers[block->kind](session, layer, position, tokens);
+    model->kernels->add(session->mixed, stream, tokens * D);
+    if (model->config->d_mlp > 0) {
+        ssm__session_tap(session, SSM_TAP_RESID_MID, layer, position, tokens, D, rows);
+        norm(session, stream, block->mlp.norm, block->mlp.norm_bias, tokens);
+        ssm__mlp_run(session, layer, position, tokens);
+        model->kernels->add(session->mixed, stream, tokens * D);
+    }
+    ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D, rows);
+}
+
+ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count, ssm_error *err)
+{
+    const int64_t D = session->model->config->d_model;
+    SSM__TRY(ssm__cache_reserve(session, session->position + count, err));
     int64_t tokens;
     for (int64_t t = 0; t < count; t += tokens) {
         const int64_t position = session->position + t;
         tokens = ssm__smaller(SSM__TILE - position % SSM__TILE, count - t);
         float *stream = session->stream + t * D;
-        ssm__session_tap(session, SSM_TAP_RESID_PRE, layer, position, tokens, D,
-                         ssm__dense(stream, D));
-        norm(session, stream, block->norm, tokens);
-        ssm__session_tap(session, SSM_TAP_MIXER_IN, layer, position, tokens, D,
-                         ssm__dense(session->normed, D));
-        mixers[block->kind](session, layer, position, tokens);
-        model->kernels->add(session->mixed, stream, tokens * D);
-        ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D,
-                         ssm__dense(stream, D));
+        run_tile(session, layer, position, tokens, stream);
         if (!all_finite(stream, tokens * D)) {
             char what[48];
             snprintf(what, sizeof what, "block %lld", (long long)layer);
@@ -135,7 +162,7 @@ static void final_norm(ssm_session *session, int64_t first, int64_t tokens)
 {
     const ssm_model *model = session->model;
     const int64_t D = model->config->d_model;
-    norm(session, session->stream + first * D, model->norm_f, tokens);
+    norm(session, session->stream + first * D, model->norm_f, model->norm_f_bias, tokens);
     ssm__session_tap(session, SSM_TAP_LN_FINAL, -1, session->position + first, tokens, D,
                      ssm__dense(session->normed, D));
 }
@@ -182,6 +209,7 @@ ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t
 {
     const ssm_config *config = session->model->config;
     SSM__TRY(check_ids(config, ids, count, err));
+    SSM__TRY(ssm__cache_reserve(session, session->position + count, err));
     int64_t chunk;
     for (int64_t done = 0; done < count; done += chunk) {
         chunk = ssm__smaller(session->max_chunk, count - done);

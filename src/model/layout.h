@@ -30,6 +30,9 @@ void ssm__decay_rates(float *values, int64_t count);
 /* One layer's weights; *out is written only when the arena has memory. */
 void ssm__mamba_layout(ssm__arena *arena, const ssm_config *config, const ssm__layer_weights *w,
                        ssm__mamba_layer *out);
+void ssm__attention_layout(ssm__arena *arena, const ssm_config *config, const ssm__layer_weights *w,
+                           ssm__attention_layer *out);
+void ssm__mlp_layout(ssm__arena *arena, const ssm__layer_weights *w, ssm__mlp *out);
 void ssm__mamba2_layout(ssm__arena *arena, const ssm_config *config, const ssm__layer_weights *w,
                         ssm__mamba2_layer *out);
 

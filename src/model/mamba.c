@@ -1,8 +1,10 @@
-/* model/mamba.c: the Mamba-1 mixer over one tile of at most 64 tokens (docs/mamba1.md).
+/* model/mamba.c: the mixer of Mamba-1 and of Falcon-Mamba over one tile of at most 64 tokens
+ * (docs/mamba1.md).
  *
  *   (xs, z) = in_proj x;  u = SiLU(conv1d(xs));  (dt, B, C) = x_proj u;
  *   Δ = softplus(dt_proj dt + b);  y = selective scan (u, Δ, A, B, C, D, z);  out = out_proj y
  *
+ * Falcon-Mamba: dt, B and C each go through an RMSNorm without weight behind x_proj.
  * Four parallel runs, each over fixed tasks: in_proj and convolution by blocks of channel groups,
  * x_proj by tokens and rows, dt_proj and scan by blocks of groups, out_proj by blocks of rows. */
 #include "model/layout.h"
@@ -108,6 +110,24 @@ static void project_selective(void *context, int64_t task, int thread)
                          ssm__dense(s->x_proj + token * w->rows, w->rows),
                          ssm__smaller(X_PROJ_TOKENS, run->tokens - token), row,
                          ssm__smaller(row + SSM__LANES, w->rows));
+}
+
+/* Falcon-Mamba's norms of dt, B and C, where x_proj left them. */
+static void norm_selective(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const mixer_run *run = context;
+    const ssm_config *c = run->config;
+    const float eps = (float)c->mixer_norm_eps;
+    const int64_t end = ssm__smaller((task + 1) * X_PROJ_TOKENS, run->tokens);
+    for (int64_t t = task * X_PROJ_TOKENS; t < end; t++) {
+        float *dt = run->session->x_proj + t * run->layer->x_proj.rows;
+        float *B = dt + c->dt_rank;
+        float *C = B + c->d_state;
+        run->kernels->rmsnorm(dt, NULL, dt, 1, c->dt_rank, eps);
+        run->kernels->rmsnorm(B, NULL, B, 1, c->d_state, eps);
+        run->kernels->rmsnorm(C, NULL, C, 1, c->d_state, eps);
+    }
 }
 
 /* One group through the scan, in sub-tiles when the instrument looks on. */
@@ -241,6 +261,9 @@ void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int
                   ssm__ceil_div(tokens, X_PROJ_TOKENS) * ssm__ceil_div(x_rows, SSM__LANES));
     ssm__session_tap(session, SSM_TAP_X_PROJ, layer, position, tokens, x_rows,
                      ssm__dense(session->x_proj, x_rows));
+    if (run.config->family == SSM_FAMILY_FALCON_MAMBA) {
+        ssm__pool_run(session->pool, norm_selective, &run, ssm__ceil_div(tokens, X_PROJ_TOKENS));
+    }
 
     ssm__pool_run(session->pool, discretise_and_scan, &run, channel_tasks);
     ssm__session_tap(session, SSM_TAP_DT_PROJ, layer, position, tokens, E,

@@ -301,7 +301,7 @@ static void norm_tokens(void *context, int64_t task, int thread)
     const ssm_config *c = run->config;
     const int64_t first = task * NORM_TOKENS;
     const int64_t tokens = ssm__smaller(NORM_TOKENS, run->tokens - first);
-    const int64_t groups = ssm__scan_groups(c) / c->norm_groups;
+    const int64_t groups = c->gated_norm ? ssm__scan_groups(c) / c->norm_groups : 0;
     for (int64_t i = 0; c->gated_norm && i < c->norm_groups; i++) {
         const int64_t g = i * groups;
         const float *z = ssm__group_of(s->z_tile, g) + first * SSM__LANES;

@@ -1,6 +1,7 @@
 /* model/model.c: a model of an open checkpoint. */
 #include "model/layout.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -11,6 +12,12 @@ static void measure_state(const ssm_config *c, ssm__block *block)
 {
     const int64_t groups = ssm__scan_groups(c);
     const int64_t bc = block->kind == SSM_LAYER_MAMBA2 ? ssm__bc_groups(c) : 0;
+    if (block->kind == SSM_LAYER_ATTENTION) {
+        const int64_t past = c->attention_conv > 0 ? c->attention_conv - 1 : 0;
+        block->conv_count =
+            (ssm__attention_rows(c) + SSM__LANES - 1) / SSM__LANES * SSM__LANES * past;
+        return;
+    }
     block->conv_count = (groups + bc) * (c->d_conv - 1) * SSM__LANES;
     block->state_count = groups * c->d_state * SSM__LANES;
 }
@@ -25,8 +32,14 @@ static void layout_block(ssm__arena *arena, ssm_model *model, const ssm__layer_w
     b.norm_bias = ssm__copy_dense(arena, &w->norm_bias);
     if (w->kind == SSM_LAYER_MAMBA2) {
         ssm__mamba2_layout(arena, c, w, &b.mamba2);
+    } else if (w->kind == SSM_LAYER_ATTENTION) {
+        ssm__attention_layout(arena, c, w, &b.attention);
+        b.attention.cache_index = model->n_attention++;
     } else {
         ssm__mamba_layout(arena, c, w, &b.mamba);
+    }
+    if (c->d_mlp > 0) {
+        ssm__mlp_layout(arena, w, &b.mlp);
     }
     model->conv_count += b.conv_count;
     model->state_count += b.state_count;
@@ -41,8 +54,14 @@ static void layout(ssm__arena *arena, ssm_model *model, const ssm__weights *weig
     const ssm_config *c = model->config;
     model->conv_count = 0;
     model->state_count = 0;
+    model->n_attention = 0;
     model->blocks = SSM__TAKE(arena, ssm__block, c->n_layers);
     model->norm_f = ssm__copy_dense(arena, &weights->norm_f);
+    model->norm_f_bias = ssm__copy_dense(arena, &weights->norm_f_bias);
+    model->rotary_turns = SSM__TAKE(arena, double, c->rotary_dim / 2);
+    for (int64_t i = 0; model->rotary_turns && i < c->rotary_dim / 2; i++) {
+        model->rotary_turns[i] = pow(c->rotary_base, -2.0 * (double)i / (double)c->rotary_dim);
+    }
     for (int64_t i = 0; i < c->n_layers; i++) {
         layout_block(arena, model, &weights->layers[i], model->blocks ? &model->blocks[i] : NULL);
     }
@@ -62,26 +81,6 @@ static ssm_status check_decay(const ssm_tensor *A_log, ssm_error *err)
         }
     }
     return SSM_STATUS_OK;
-}
-
-/* What a checkpoint may hold and this version does not compute, refused by name, here alone. */
-static ssm_status check_supported(const ssm_checkpoint *checkpoint, ssm_error *err)
-{
-    const ssm_config *config = ssm_checkpoint_config(checkpoint);
-    const ssm__place place = SSM__IN_FILE(ssm_checkpoint_path(checkpoint));
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        const ssm_layer_kind kind = ssm_checkpoint_layer_kind(checkpoint, layer);
-        if (kind != SSM_LAYER_MAMBA && kind != SSM_LAYER_MAMBA2) {
-            return ssm__fail(err, SSM_STATUS_FILE, place, "layer %lld is %s: not supported yet",
-                             (long long)layer, ssm_layer_kind_name(kind));
-        }
-    }
-    const char *odd = config->family == SSM_FAMILY_FALCON_MAMBA ? "falcon_mamba"
-                      : config->layer_norm                      ? "LayerNorm in place of RMSNorm"
-                      : config->d_mlp > 0                       ? "an MLP in every block"
-                                                                : NULL;
-    return odd == NULL ? SSM_STATUS_OK
-                       : ssm__fail(err, SSM_STATUS_FILE, place, "%s: not supported yet", odd);
 }
 
 static ssm_status build(ssm_model *model, ssm_error *err)
@@ -121,9 +120,6 @@ ssm_status ssm_model_create(ssm_checkpoint *checkpoint, ssm_isa isa, ssm_model *
                            "instruction set %s is not supported by this processor; the best here "
                            "is %s",
                            ssm_isa_name(isa), ssm_isa_name(ssm_isa_best()));
-    }
-    if (status == SSM_STATUS_OK) {
-        status = check_supported(checkpoint, err);
     }
     if (status == SSM_STATUS_OK) {
         model->kernels = ssm__kernels_for(isa);

@@ -41,8 +41,28 @@ typedef struct ssm__mamba2_layer {
     float *gate_norm;     /* [G][16], or NULL without a norm */
 } ssm__mamba2_layer;
 
-/* One block: norm, mixer, residual. conv_at … state_count: the layer's part of the session's
- * conv_history and ssm_state, in floats. */
+/* Attention; Hq query heads and Hkv key heads of dh coordinates, W = (Hq+2Hkv)·dh. */
+typedef struct ssm__attention_layer {
+    ssm__matrix in_proj;  /* [W, D]: rows q, k, v */
+    ssm__matrix out_proj; /* [D, Hq·dh] */
+    float *in_proj_bias;  /* [W] or NULL */
+    float *out_proj_bias; /* [D] or NULL */
+    float *conv_weight;   /* [⌈W/16⌉][K][16], K = attention_conv; NULL: no convolution */
+    float *conv_bias;     /* [⌈W/16⌉][16] */
+    int64_t cache_index;  /* which of the model's layers of attention */
+} ssm__attention_layer;
+
+/* Gated MLP of a block; M = d_mlp. */
+typedef struct ssm__mlp {
+    ssm__matrix fc1_y, fc1_gate; /* [M, D] each: the two halves of fc1's rows */
+    ssm__matrix fc2;             /* [D, M] */
+    float *fc1_bias, *fc2_bias;  /* [2M], [D], or NULL */
+    float *norm;                 /* [D] norm2 */
+    float *norm_bias;            /* [D] LayerNorm, or NULL */
+} ssm__mlp;
+
+/* One block: norm, mixer, residual; then, where the model has MLPs, the same with the MLP. conv_at
+ * … state_count: the layer's part of the session's conv_history and ssm_state, in floats. */
 typedef struct ssm__block {
     ssm_layer_kind kind;
     int64_t conv_at, conv_count;
@@ -52,7 +72,9 @@ typedef struct ssm__block {
     union {
         ssm__mamba_layer mamba;
         ssm__mamba2_layer mamba2;
+        ssm__attention_layer attention;
     };
+    ssm__mlp mlp;
 } ssm__block;
 
 struct ssm_model {
@@ -65,7 +87,16 @@ struct ssm_model {
     ssm__block *blocks;              /* [n_layers] */
     ssm__matrix embedding, lm_head;  /* [V, D] */
     float *norm_f;                   /* [D] */
+    float *norm_f_bias;              /* [D] LayerNorm, or NULL */
+    int64_t n_attention;             /* layers of attention */
+    double *rotary_turns;            /* [rotary_dim/2] radians a token */
 };
+
+/* Rows of a layer of attention's in_proj, W. */
+static inline int64_t ssm__attention_rows(const ssm_config *c)
+{
+    return (c->n_query_heads + 2 * c->n_kv_heads) * c->attention_head_dim;
+}
 
 /* ---- channels of the scan: d_inner of Mamba-1, d_ssm = n_heads·head_dim of Mamba-2 ------------
  */

@@ -43,6 +43,8 @@ static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
     s->tap = SSM__TAKE(arena, float, SSM__TILE *widest_tap(c));
     s->logits = SSM__TAKE(arena, float, SSM__TILE * c->vocab_size);
     ssm__mamba2_take_scratch(arena, model, &s->mamba2);
+    ssm__attention_take_scratch(arena, model, &s->attention);
+    ssm__mlp_take_scratch(arena, model, &s->mlp);
 }
 
 static void apply_options(ssm_session *s, const ssm_session_options *options)
@@ -86,6 +88,7 @@ ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options 
 void ssm_session_free(ssm_session *session)
 {
     if (session) {
+        ssm__cache_free(session);
         ssm__arena_free(&session->arena);
         free(session);
     }
@@ -165,7 +168,8 @@ ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int6
     }
     for (int64_t i = 0; i < c->n_layers; i++) {
         session->masked[i] = false;
-        if (mask && (layer == -1 || layer == i)) {
+        const bool has_modes = session->model->blocks[i].kind != SSM_LAYER_ATTENTION;
+        if (mask && has_modes && (layer == -1 || layer == i)) {
             set_layer_mask(session, i, mask->keep + i * mask->n_channels * c->d_state,
                            mask->n_channels);
         }

@@ -45,6 +45,24 @@ typedef struct ssm__mamba2_scratch {
     float *out_tile; /* [⌈E/16⌉][65][16] input of out_proj, where y's tile does not serve */
 } ssm__mamba2_scratch;
 
+/* What a tile of attention and of an MLP needs. */
+typedef struct ssm__attention_scratch {
+    float *in_tile;   /* [⌈W/16⌉][65][16] in_proj's q, k, v */
+    float *conv_tile; /* [⌈W/16⌉][65][16] after the convolution */
+    float *q, *out;   /* [64][Hq·dh] scaled and rotated queries; output of the heads */
+    float *rotation;  /* [64][rotary_dim/2][2] cosine, sine */
+} ssm__attention_scratch;
+typedef struct ssm__mlp_scratch {
+    float *y_tile, *gate_tile; /* [⌈M/16⌉][65][16] halves of fc1; y becomes y·SiLU(gate) */
+} ssm__mlp_scratch;
+
+/* Keys and values of the text so far: blocks of 64 positions, for all layers of attention. The
+ * only thing of a session that grows with the text. */
+typedef struct ssm__kv_cache {
+    float **blocks;
+    int64_t count, capacity; /* blocks there are; places in the table */
+} ssm__kv_cache;
+
 struct ssm_session {
     const ssm_model *model;
     ssm_pool *pool;
@@ -72,6 +90,10 @@ struct ssm_session {
     float *tap;      /* [64][…] where a tap needs another layout */
     float *logits;   /* [64][V] */
     ssm__mamba2_scratch mamba2;
+    ssm__attention_scratch attention;
+    ssm__mlp_scratch mlp;
+
+    ssm__kv_cache cache;
 };
 
 /* stream[0 … count−1] = embedding of ids (validated). */
@@ -119,8 +141,28 @@ static inline float *ssm__group_of(float *tile, int64_t group)
 /* Mixers: normed (session->normed, `tokens` ≤ 64 tokens from `position`) → session->mixed. */
 void ssm__mamba_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
 void ssm__mamba2_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
+void ssm__attention_mixer(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
+/* The block's MLP likewise: normed → mixed. */
+void ssm__mlp_run(ssm_session *session, int64_t layer, int64_t position, int64_t tokens);
 
 /* Scratch of the layers of Mamba-2 (see base/arena.h); takes nothing when there are none. */
 void ssm__mamba2_take_scratch(ssm__arena *arena, const ssm_model *model, ssm__mamba2_scratch *out);
+void ssm__attention_take_scratch(ssm__arena *arena, const ssm_model *model,
+                                 ssm__attention_scratch *out);
+void ssm__mlp_take_scratch(ssm__arena *arena, const ssm_model *model, ssm__mlp_scratch *out);
+
+/* ---- cache.c: keys and values of attention --------------------------------------------------- */
+
+/* Room for `positions` tokens. Errors: MEMORY; what was there stays. */
+ssm_status ssm__cache_reserve(ssm_session *session, int64_t positions, ssm_error *err);
+void ssm__cache_free(ssm_session *session);
+/* Keys of one key head [64][dh] in block `block`; layer counts layers of attention only. */
+float *ssm__cache_keys(const ssm_session *session, int64_t block, int64_t layer, int64_t head);
+float *ssm__cache_values(const ssm_session *session, int64_t block, int64_t layer, int64_t head);
+/* Numbers that one position has in all layers. */
+int64_t ssm__cache_width(const ssm_model *model);
+/* Copies the first `positions` positions out of the cache or, when `in`, into it. The copy is
+ * [layer][key or value][head][positions][dh]. */
+void ssm__cache_copy(const ssm_session *session, int64_t positions, float *copy, bool in);
 
 #endif

@@ -9,17 +9,22 @@
 typedef struct state_header {
     char magic[8];
     int64_t n_layers, d_inner, d_state, d_conv, position;
+    int64_t conv_count, state_count; /* numbers of all layers */
+    int64_t cache_width;             /* numbers of one position in the layers of attention */
 } state_header;
 
 static state_header header_of(const ssm_session *session)
 {
     const ssm_config *c = session->model->config;
-    return (state_header){.magic = "ssmstat1",
+    return (state_header){.magic = "ssmstat2",
                           .n_layers = c->n_layers,
                           .d_inner = c->d_inner,
                           .d_state = c->d_state,
                           .d_conv = c->d_conv,
-                          .position = session->position};
+                          .position = session->position,
+                          .conv_count = session->model->conv_count,
+                          .state_count = session->model->state_count,
+                          .cache_width = ssm__cache_width(session->model)};
 }
 
 static size_t conv_bytes(const ssm_session *session)
@@ -32,9 +37,20 @@ static size_t ssm_bytes(const ssm_session *session)
     return (size_t)session->model->state_count * sizeof(float);
 }
 
+static size_t cache_bytes(const ssm_session *session, int64_t position)
+{
+    return (size_t)(position * ssm__cache_width(session->model)) * sizeof(float);
+}
+
+static size_t size_at(const ssm_session *session, int64_t position)
+{
+    return sizeof(state_header) + conv_bytes(session) + ssm_bytes(session) +
+           cache_bytes(session, position);
+}
+
 size_t ssm_session_state_size(const ssm_session *session)
 {
-    return sizeof(state_header) + conv_bytes(session) + ssm_bytes(session);
+    return size_at(session, session->position);
 }
 
 void ssm_session_save(const ssm_session *session, void *out)
@@ -44,29 +60,51 @@ void ssm_session_save(const ssm_session *session, void *out)
     memcpy(bytes, &header, sizeof header);
     bytes += sizeof header;
     memcpy(bytes, session->conv_history, conv_bytes(session));
-    memcpy(bytes + conv_bytes(session), session->ssm_state, ssm_bytes(session));
+    bytes += conv_bytes(session);
+    memcpy(bytes, session->ssm_state, ssm_bytes(session));
+    ssm__cache_copy(session, session->position, (float *)(void *)(bytes + ssm_bytes(session)),
+                    false);
+}
+
+/* The header of a block that this model can go on from. Its position says how long the block is;
+ * it is believed only as far as the bytes go. */
+static ssm_status read_header(const ssm_session *session, const void *block, size_t bytes,
+                              state_header *out, ssm_error *err)
+{
+    const size_t least = size_at(session, 0);
+    if (bytes >= least) {
+        memcpy(out, block, sizeof *out);
+        state_header expected = header_of(session);
+        expected.position = out->position;
+        const int64_t width = ssm__cache_width(session->model);
+        const int64_t most = width > 0 ? (int64_t)(bytes / sizeof(float)) / width : INT64_MAX;
+        if (out->position < 0 || out->position > most ||
+            memcmp(out, &expected, sizeof expected) != 0) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "the saved state is not one of this model (shape or header differ)");
+        }
+    }
+    const size_t expected = bytes >= least ? size_at(session, out->position) : least;
+    if (bytes != expected) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "a saved state of this model has %zu bytes, this one %zu", expected,
+                         bytes);
+    }
+    return SSM_STATUS_OK;
 }
 
 ssm_status ssm_session_restore(ssm_session *session, const void *block, size_t bytes,
                                ssm_error *err)
 {
-    if (bytes != ssm_session_state_size(session)) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "a saved state of this model has %zu bytes, this one %zu",
-                         ssm_session_state_size(session), bytes);
-    }
-    const unsigned char *data = block;
     state_header header;
-    memcpy(&header, data, sizeof header);
-    state_header expected = header_of(session);
-    expected.position = header.position;
-    if (header.position < 0 || memcmp(&header, &expected, sizeof header) != 0) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "the saved state is not one of this model (shape or header differ)");
-    }
-    data += sizeof header;
+    SSM__TRY(read_header(session, block, bytes, &header, err));
+    SSM__TRY(ssm__cache_reserve(session, header.position, err));
+    const unsigned char *data = (const unsigned char *)block + sizeof header;
     memcpy(session->conv_history, data, conv_bytes(session));
-    memcpy(session->ssm_state, data + conv_bytes(session), ssm_bytes(session));
+    data += conv_bytes(session);
+    memcpy(session->ssm_state, data, ssm_bytes(session));
+    data += ssm_bytes(session);
+    ssm__cache_copy(session, header.position, (float *)(uintptr_t)(const void *)data, true);
     session->position = header.position;
     return SSM_STATUS_OK;
 }

@@ -44,12 +44,25 @@ static void forward(const ssm_checkpoint *checkpoint, const uint8_t *keep, const
 
 /* ---- goldens --------------------------------------------------------------------------------- */
 
+static ssm_checkpoint *open_golden(const char *model, int64_t norm_groups)
+{
+    char path[TEST_PATH_MAX];
+    ssm_checkpoint *checkpoint = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    const ssm_checkpoint_options options = {.norm_groups = norm_groups};
+    if (ssm_checkpoint_open(golden_model_path(path, model), &options, &checkpoint, &err) !=
+        SSM_STATUS_OK) {
+        fail_msg("%s: %s", path, err.message);
+    }
+    return checkpoint;
+}
+
 /* 1e-12: two float64 computations in different orders; the measured differences are below 3e-15 of
  * the largest value, so a float32 anywhere (6e-8) or a slip in a formula cannot hide. */
-static void check_model(const char *model)
+static void check_groups(const char *model, int64_t norm_groups)
 {
-    char directory[TEST_PATH_MAX];
-    ssm_checkpoint *checkpoint = open_checkpoint(golden_model_path(directory, model));
+    ssm_checkpoint *checkpoint = open_golden(model, norm_groups);
     const ssm_config *config = ssm_checkpoint_config(checkpoint);
     for (int sequence = 0; sequence < GOLDEN_SEQUENCES; sequence++) {
         golden_sequence want = golden_read(model, sequence);
@@ -70,6 +83,11 @@ static void check_model(const char *model)
     ssm_checkpoint_close(checkpoint);
 }
 
+static void check_model(const char *model)
+{
+    check_groups(model, 0);
+}
+
 static void test_mamba_tied(void **state)
 {
     (void)state;
@@ -86,6 +104,57 @@ static void test_mamba_bf16_sharded(void **state)
 {
     (void)state;
     check_model("mamba-bf16-sharded");
+}
+
+static void test_falcon(void **state)
+{
+    (void)state;
+    check_model("falcon");
+}
+
+static void test_mamba2_one_group(void **state)
+{
+    (void)state;
+    check_model("mamba2-g1-chunks");
+}
+
+/* Hugging Face's norm runs over the full width; by default every group has its own. */
+static void test_mamba2_four_groups(void **state)
+{
+    (void)state;
+    const char *model = "mamba2-g4-limit";
+    check_groups(model, 1);
+    ssm_checkpoint *checkpoint = open_golden(model, 0);
+    for (int sequence = 0; sequence < GOLDEN_SEQUENCES; sequence++) {
+        golden_sequence full = golden_read(model, sequence);
+        int64_t count = 0;
+        double *grouped = golden_grouped_logits(model, sequence, &count);
+        double *logits = test_doubles(full.n_logits);
+        assert_int_equal(count, full.n_logits);
+        forward(checkpoint, NULL, full.ids, full.count, logits, NULL);
+        test_assert_near("grouped", logits, grouped, count, 1e-12);
+        assert_true(test_relative(logits, full.logits, count) > 0.1);
+        free(logits);
+        free(grouped);
+        golden_free(&full);
+    }
+    ssm_checkpoint_close(checkpoint);
+}
+
+/* The models of tools/make_hybrid_goldens.py. */
+static void test_hybrids(void **state)
+{
+    (void)state;
+    check_model("hybrid/mamba2-attention");
+    check_model("hybrid/transformer");
+    check_model("hybrid/mamba-attention");
+}
+
+static void test_mamba2_switches(void **state)
+{
+    (void)state;
+    check_model("hybrid/mamba2-wide");
+    check_model("hybrid/mamba2-no-norm");
 }
 
 /* ---- neural-api, where the handed data is present -------------------------------------------- */
@@ -115,14 +184,16 @@ static void check_neural_logits(const ssm_checkpoint *checkpoint, const json_t *
     free(want);
 }
 
-static void test_neural_api(void **state)
+static void check_neural_api(const char *model)
 {
-    (void)state;
-    char config[TEST_PATH_MAX], weights[TEST_PATH_MAX], logits[TEST_PATH_MAX];
-    if (!test_shared_path(config, "data/vectors/neural-api/tiny_mamba_config.json") ||
-        !test_shared_path(weights, "data/vectors/neural-api/tiny_mamba.safetensors") ||
-        !test_shared_path(logits, "data/vectors/neural-api/tiny_mamba_logits.json")) {
-        skip();
+    char relative[128], config[TEST_PATH_MAX], weights[TEST_PATH_MAX], logits[TEST_PATH_MAX];
+    char *const found[] = {config, weights, logits};
+    static const char *const ends[] = {"_config.json", ".safetensors", "_logits.json"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(relative, sizeof relative, "data/vectors/neural-api/%s%s", model, ends[i]);
+        if (!test_shared_path(found[i], relative)) {
+            skip();
+        }
     }
     /* A model directory is made of links. */
     char directory[TEST_PATH_MAX], link[TEST_PATH_MAX + 32];
@@ -143,6 +214,24 @@ static void test_neural_api(void **state)
     json_decref(root);
     ssm_checkpoint_close(checkpoint);
     test_remove_directory(directory);
+}
+
+static void test_neural_mamba(void **state)
+{
+    (void)state;
+    check_neural_api("tiny_mamba");
+}
+
+static void test_neural_falcon(void **state)
+{
+    (void)state;
+    check_neural_api("tiny_falcon_mamba");
+}
+
+static void test_neural_mamba2(void **state)
+{
+    (void)state;
+    check_neural_api("tiny_mamba2");
 }
 
 /* ---- laws on a toy model --------------------------------------------------------------------- */
@@ -240,7 +329,14 @@ int main(void)
         cmocka_unit_test(test_mamba_tied),
         cmocka_unit_test(test_mamba_untied_bias_conv3),
         cmocka_unit_test(test_mamba_bf16_sharded),
-        cmocka_unit_test(test_neural_api),
+        cmocka_unit_test(test_falcon),
+        cmocka_unit_test(test_mamba2_one_group),
+        cmocka_unit_test(test_mamba2_four_groups),
+        cmocka_unit_test(test_hybrids),
+        cmocka_unit_test(test_mamba2_switches),
+        cmocka_unit_test(test_neural_mamba),
+        cmocka_unit_test(test_neural_falcon),
+        cmocka_unit_test(test_neural_mamba2),
         cmocka_unit_test(test_causal),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_id_outside_the_vocabulary),

@@ -48,6 +48,13 @@ static bool is_of_the_model(ssm_tap_point point)
     return point == SSM_TAP_EMBED || point == SSM_TAP_LN_FINAL;
 }
 
+/* Points that only layers of other kinds, or blocks with an MLP, have. */
+static bool is_foreign(ssm_tap_point point)
+{
+    return point == SSM_TAP_INNER_NORM || point == SSM_TAP_ATTENTION_OUT ||
+           point == SSM_TAP_RESID_MID || point == SSM_TAP_MLP_IN || point == SSM_TAP_MLP_OUT;
+}
+
 static capture *capture_create(const ssm_config *config)
 {
     capture *c = calloc(1, sizeof *c);
@@ -100,7 +107,7 @@ static void assert_every_tap_fired_once(const capture *c)
 {
     for (int point = 0; point < SSM_TAP_COUNT; point++) {
         const int layers = is_of_the_model((ssm_tap_point)point) ? 1
-                           : point == SSM_TAP_INNER_NORM         ? 0 /* Mamba-2's */
+                           : is_foreign((ssm_tap_point)point)    ? 0
                                                                  : LAYERS;
         for (int layer = 0; layer < layers; layer++) {
             for (int t = 0; t < COUNT; t++) {
