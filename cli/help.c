@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "messages.h"
+#include "output.h"
 
-enum { LINE_WIDTH = 80, OPTION_COLUMN = 26, COMMAND_COLUMN = 14 };
+enum { OPTION_COLUMN = 26, COMMAND_COLUMN = 14 };
 
 const char cli_about[] =
     "An engine and exact instrument for selective state-space models (Mamba). It runs checkpoints "
@@ -35,42 +36,6 @@ const cli_words cli_environment_words[] = {
     {NULL, NULL},
 };
 
-/* Stands for a space at which a line is not broken. */
-#define HARD_SPACE "\001"
-
-/* Words, wrapped, from column `indent` on; the cursor stands at column `column`. */
-static void print_wrapped(FILE *out, const char *text, int indent, int column)
-{
-    while (*text != '\0') {
-        if (*text == '\n') {
-            /* A blank line separates paragraphs. */
-            fprintf(out, "\n\n%*s", indent, "");
-            column = indent;
-            text += strspn(text, "\n");
-            continue;
-        }
-        text += strspn(text, " ");
-        size_t bytes = strcspn(text, " \n");
-        int width = 0;
-        for (size_t i = 0; i < bytes; i++) {
-            width += ((unsigned char)text[i] & 0xC0U) != 0x80U;
-        }
-        if (column > indent && column + 1 + width > LINE_WIDTH) {
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
-        } else if (column > indent) {
-            fputc(' ', out);
-            column++;
-        }
-        for (size_t i = 0; i < bytes; i++) {
-            fputc(text[i] == HARD_SPACE[0] ? ' ' : text[i], out);
-        }
-        column += width;
-        text += bytes;
-    }
-    fputc('\n', out);
-}
-
 /* "  heading       text": the text on a line of its own when the heading is long. */
 static void print_entry(FILE *out, const char *heading, const char *text, int column)
 {
@@ -80,7 +45,7 @@ static void print_entry(FILE *out, const char *heading, const char *text, int co
         used = 0;
     }
     fprintf(out, "%*s", column - used, "");
-    print_wrapped(out, text, column, column);
+    cli_print_wrapped(out, text, column, column);
 }
 
 void cli_option_heading(const cli_option *option, cli_string *out)
@@ -154,7 +119,7 @@ static void print_options(FILE *out, const cli_option *options, size_t n_options
         cli_option_heading(option, &heading);
         cli_string_add(&text, option->help);
         if (option->fallback != NULL) {
-            cli_string_format(&text, " [default:" HARD_SPACE "%s]", option->fallback);
+            cli_string_format(&text, " [default:" CLI_HARD_SPACE "%s]", option->fallback);
         }
         print_entry(out, heading.failed ? option->name : heading.data,
                     text.failed ? option->help : text.data, OPTION_COLUMN);
@@ -168,10 +133,10 @@ void cli_print_help(const cli_command *command, FILE *out)
     cli_string synopsis = {0};
     cli_synopsis(command, &synopsis);
     fprintf(out, "ssmscope %s: %s\n\nUsage: ", command->name, command->summary);
-    print_wrapped(out, synopsis.failed ? command->name : synopsis.data, 7, 7);
+    cli_print_wrapped(out, synopsis.failed ? command->name : synopsis.data, 7, 7);
     free(synopsis.data);
     fputc('\n', out);
-    print_wrapped(out, command->description, 0, 0);
+    cli_print_wrapped(out, command->description, 0, 0);
     if (command->n_positionals > 0) {
         fputs("\nArguments:\n", out);
         for (size_t i = 0; i < command->n_positionals; i++) {
@@ -193,7 +158,7 @@ void cli_print_help(const cli_command *command, FILE *out)
         fputs("\nExamples:\n", out);
         for (size_t i = 0; command->examples[i] != NULL; i += 2) {
             fprintf(out, "  %s\n      ", command->examples[i]);
-            print_wrapped(out, command->examples[i + 1], 6, 6);
+            cli_print_wrapped(out, command->examples[i + 1], 6, 6);
         }
     }
 }
@@ -201,7 +166,7 @@ void cli_print_help(const cli_command *command, FILE *out)
 void cli_print_overview(FILE *out)
 {
     fprintf(out, "ssmscope %s\n\n", ssm_version());
-    print_wrapped(out, cli_about, 0, 0);
+    cli_print_wrapped(out, cli_about, 0, 0);
     fputs("\nUsage: ssmscope COMMAND [ARGUMENT …] [OPTION …]\n\nCommands:\n", out);
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
         if ((cli_commands[i]->flags & CLI_HIDDEN) == 0) {

@@ -8,6 +8,41 @@
 
 #include "messages.h"
 
+/* ---- words ------------------------------------------------------------------------------------
+ */
+
+void cli_print_wrapped(FILE *out, const char *text, int indent, int column)
+{
+    while (*text != '\0') {
+        if (*text == '\n') {
+            /* A blank line separates paragraphs. */
+            fprintf(out, "\n\n%*s", indent, "");
+            column = indent;
+            text += strspn(text, "\n");
+            continue;
+        }
+        text += strspn(text, " ");
+        size_t bytes = strcspn(text, " \n");
+        int width = 0;
+        for (size_t i = 0; i < bytes; i++) {
+            width += ((unsigned char)text[i] & 0xC0U) != 0x80U;
+        }
+        if (column > indent && column + 1 + width > CLI_LINE_WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        for (size_t i = 0; i < bytes; i++) {
+            fputc(text[i] == CLI_HARD_SPACE[0] ? ' ' : text[i], out);
+        }
+        column += width;
+        text += bytes;
+    }
+    fputc('\n', out);
+}
+
 /* ---- tables ---------------------------------------------------------------------------------- */
 
 cli_table cli_table_create(const char *const *headings, const char *alignment)

@@ -9,6 +9,18 @@
 
 #include "context.h"
 
+/* ---- words ------------------------------------------------------------------------------------
+ */
+
+enum { CLI_LINE_WIDTH = 80 };
+
+/* Stands for a space at which a line is not broken. */
+#define CLI_HARD_SPACE "\001"
+
+/* Words, wrapped at CLI_LINE_WIDTH, from column `indent` on, and a newline; the cursor stands at
+ * column `column`. A newline in the text begins a paragraph. */
+void cli_print_wrapped(FILE *out, const char *text, int indent, int column);
+
 /* ---- tables ---------------------------------------------------------------------------------- */
 
 /* Cells in row-major order. After a failed allocation it stays failed, which printing reports. */

@@ -12,6 +12,7 @@
 #include <ssmscope/checkpoint.h>
 #include <ssmscope/compare.h>
 #include <ssmscope/evaluate.h>
+#include <ssmscope/examine.h>
 #include <ssmscope/init.h>
 #include <ssmscope/instrument.h>
 #include <ssmscope/metrics.h>

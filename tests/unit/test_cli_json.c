@@ -399,7 +399,10 @@ static void doctor_selftest_and_init(void **state)
     json_t *doctor = run_json(NULL, "doctor tiny");
     assert_head(doctor, "ssmscope.doctor/1", "ssmscope doctor tiny");
     assert_int_equal((int)number(doctor, "problems"), 0);
-    assert_true(json_is_string(at(doctor, "findings.0.kind")));
+    static const char *const of_doctor[] = {"s findings.0.kind", "s findings.0.topic",
+                                            "s findings.0.text", "i notes",
+                                            "b usable",          NULL};
+    assert_members(doctor, of_doctor);
     json_decref(doctor);
     json_t *init = run_json(NULL, "init --shape tiny -o fresh --seed 3");
     assert_head(init, "ssmscope.init/1", "ssmscope init --shape tiny --seed 3");
