@@ -24,19 +24,28 @@ typedef struct ssm_recording_info {
     char tokenizer_digest[64];
     ssm_family family;
     int64_t n_layers, d_model, d_inner, d_state, n_heads, head_dim, n_groups;
-    int64_t window;        /* tokens */
-    const int64_t *layers; /* the recorded layers, rising (`record --layers`) */
-    int64_t n_recorded;    /* how many; n_layers when all are there */
-    bool has_gram;         /* false: recorded with --no-gram */
-    bool has_window_gram;  /* calibration windows keep their own Grams too */
-    char digest[64];       /* of recording.json, for masks made from it */
+    int64_t window;         /* tokens */
+    const int64_t *layers;  /* the recorded layers, rising (`record --layers`) */
+    int64_t n_recorded;     /* how many; n_layers when all are there */
+    bool has_gram;          /* false: recorded with --no-gram */
+    bool has_window_gram;   /* calibration windows keep their own Grams too */
+    bool has_calibration;   /* there are calibration windows */
+    const int64_t *budgets; /* Mamba-2: those of the channels' errors; else NULL */
+    int64_t n_budgets;
+    char digest[64]; /* of recording.json, for masks made from it */
 } ssm_recording_info;
 
 /* The budgets of `--budgets` when none are given: N/4, N/2, 3N/4, clipped to 1 … N−1, each once.
  * Returns how many were written (0 when N < 2: no budget is both ≥ 1 and < N). */
 SSM_API int64_t ssm_default_budgets(int64_t d_state, int64_t out[3]);
-/* Rows of the per-channel tensors: d_inner, for Mamba-2 n_heads. */
+/* What a kept set belongs to: a channel (of d_inner, Mamba-2 of n_heads·head_dim) or, in Mamba-2, a
+ * head, all channels of which keep the same modes. DEFAULT is the channel. */
+typedef enum ssm_scope { SSM_SCOPE_DEFAULT, SSM_SCOPE_CHANNEL, SSM_SCOPE_HEAD } ssm_scope;
+SSM_API const char *ssm_scope_name(ssm_scope scope); /* "channel", "head" */
+/* Rows of the tensors: d_inner, for Mamba-2 n_heads. */
 SSM_API int64_t ssm_recording_channels(const ssm_recording_info *info);
+/* How many sets a layer has at a scope: d_inner; Mamba-2 n_heads·head_dim or n_heads. */
+SSM_API int64_t ssm_recording_sets(const ssm_recording_info *info, ssm_scope scope);
 
 typedef struct ssm_recording ssm_recording;
 
@@ -50,8 +59,10 @@ SSM_API const ssm_recording_window *ssm_recording_get_window(const ssm_recording
                                                              int64_t i);
 /* A tensor of window i, "layers.N.<field>" or "nll", "ids" with layer −1, checked for dtype and
  * shape against the info. Valid until close. Errors: USAGE (no such field; a layer that was not
- * recorded; the Gram of a calibration window that is only in its domain's sum), FILE (damaged,
- * truncated or foreign shard, wrong dtype or shape: file and tensor are named), MEMORY. */
+ * recorded; the Gram of a calibration window that is only in its domain's sum; a channel's errors
+ * where they are not: calibration windows, --no-gram, static errors without calibration), FILE
+ * (damaged, truncated or foreign shard, wrong dtype or shape: file and tensor are named), MEMORY.
+ */
 SSM_API ssm_status ssm_recording_tensor(ssm_recording *recording, int64_t window, int64_t layer,
                                         const char *field, const ssm_tensor **out, ssm_error *err);
 /* A domain's calibration Gram, float32 [H][(N+1)(N+2)/2], summed over its windows of that role. */

@@ -127,9 +127,9 @@ static ssm_status parse_model(const parse *at, const json_t *root, ssm_recording
         SSM__TRY(get_integer(at, model, "model.", numbers[i].key, numbers[i].low, numbers[i].high,
                              numbers[i].out));
     }
-    if (info->family == SSM_FAMILY_MAMBA2 && info->n_heads * info->head_dim != info->d_inner) {
+    if (info->family == SSM_FAMILY_MAMBA2 && info->n_heads * info->head_dim > info->d_inner) {
         return ssm__fail(at->err, at->status, SSM__TENSOR(at->path, "model.d_inner"),
-                         "n_heads %lld × head_dim %lld is not d_inner %lld",
+                         "n_heads %lld × head_dim %lld is more than d_inner %lld",
                          (long long)info->n_heads, (long long)info->head_dim,
                          (long long)info->d_inner);
     }
@@ -166,6 +166,40 @@ static ssm_status parse_layers(const parse *at, ssm__head *head)
     }
     head->info.layers = head->layers;
     head->info.n_recorded = (int64_t)count;
+    return SSM_STATUS_OK;
+}
+
+/* The budgets that the tensors of channels are for; another family's are not looked at. */
+static ssm_status parse_budgets(const parse *at, ssm__head *head)
+{
+    const json_t *list = json_object_get(head->root, "budgets");
+    if (head->info.family != SSM_FAMILY_MAMBA2) {
+        return SSM_STATUS_OK;
+    }
+    if (!json_is_array(list) || json_array_size(list) > (size_t)head->info.d_state) {
+        return refuse(at, "budgets", "expected a list of at most d_state numbers of kept modes");
+    }
+    const size_t count = json_array_size(list);
+    head->budgets = calloc(count + 1, sizeof *head->budgets);
+    if (head->budgets == NULL) {
+        return ssm__fail_memory(at->err, "the budgets", (count + 1) * sizeof *head->budgets);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const json_t *value = json_array_get(list, i);
+        const json_int_t budget = json_integer_value(value);
+        bool good = json_is_integer(value) && budget >= 1 && budget < head->info.d_state;
+        for (size_t k = 0; k < i; k++) {
+            good = good && head->budgets[k] != (int64_t)budget;
+        }
+        if (!good) {
+            return ssm__fail(at->err, at->status, SSM__TENSOR(at->path, "budgets"),
+                             "entry %zu: expected 1 … %lld, each once", i,
+                             (long long)head->info.d_state - 1);
+        }
+        head->budgets[i] = (int64_t)budget;
+    }
+    head->info.budgets = head->budgets;
+    head->info.n_budgets = (int64_t)count;
     return SSM_STATUS_OK;
 }
 
@@ -304,6 +338,7 @@ static ssm_status parse_windows(const parse *at, ssm__head *head)
         SSM__TRY(parse_window(at, head, i, &head->windows[i]));
         head->calibration_of[i] = -1;
         if (head->windows[i].role == SSM_ROLE_CALIBRATION) {
+            head->info.has_calibration = true;
             SSM__TRY(add_calibration(at, head, i));
         }
     }
@@ -332,6 +367,7 @@ static ssm_status parse_root(const parse *at, ssm__head *head)
     SSM__TRY(get_flag(at, head->root, "gram", true, &head->info.has_gram));
     SSM__TRY(get_flag(at, head->root, "window_gram", false, &head->info.has_window_gram));
     SSM__TRY(parse_layers(at, head));
+    SSM__TRY(parse_budgets(at, head));
     return parse_windows(at, head);
 }
 
@@ -353,6 +389,7 @@ ssm_status ssm__head_parse(const char *path, ssm_status status, const char *text
 void ssm__head_free(ssm__head *head)
 {
     free(head->layers);
+    free(head->budgets);
     free(head->windows);
     free(head->calibration_of);
     free(head->calibrations);

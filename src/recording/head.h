@@ -23,7 +23,8 @@ typedef struct ssm__calibration {
 /* recording.json in memory. Strings belong to `root`. */
 typedef struct ssm__head {
     ssm_recording_info info;
-    int64_t *layers; /* info.layers */
+    int64_t *layers;  /* info.layers */
+    int64_t *budgets; /* info.budgets */
     ssm_recording_window *windows;
     int64_t n_windows;
     ssm__calibration *calibrations; /* in order of first appearance */

@@ -24,6 +24,17 @@ int64_t ssm_recording_channels(const ssm_recording_info *info)
     return info->family == SSM_FAMILY_MAMBA2 ? info->n_heads : info->d_inner;
 }
 
+int64_t ssm_recording_sets(const ssm_recording_info *info, ssm_scope scope)
+{
+    const bool channels = info->family == SSM_FAMILY_MAMBA2 && scope != SSM_SCOPE_HEAD;
+    return ssm_recording_channels(info) * (channels ? info->head_dim : 1);
+}
+
+const char *ssm_scope_name(ssm_scope scope)
+{
+    return scope == SSM_SCOPE_HEAD ? "head" : "channel";
+}
+
 int64_t ssm_default_budgets(int64_t d_state, int64_t out[3])
 {
     const int64_t wanted[3] = {d_state / 4, d_state / 2, 3 * d_state / 4};
@@ -238,6 +249,13 @@ static ssm_status check_request(const ssm_recording *recording, int64_t window, 
                              ? "the Gram of a calibration window is only in its domain's "
                                "sum (record with --keep-window-gram to keep both)"
                              : "the recording was made with --no-gram");
+    }
+    if (!ssm__schema_has(info, entry, recording->head.windows[window].role)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__TENSOR(recording->directory, field),
+                         "%s has no such tensor",
+                         calibration       ? "a calibration window"
+                         : !info->has_gram ? "a recording that was made with --no-gram"
+                                           : "a recording without calibration windows");
     }
     *found = entry;
     return SSM_STATUS_OK;

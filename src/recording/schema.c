@@ -5,18 +5,26 @@
 
 #include "base/error.h"
 
+enum {
+    CHANNEL_ERROR = SSM__FIELD_MAMBA2 | SSM__FIELD_EVALUATION,
+    STATIC_ERROR = CHANNEL_ERROR | SSM__FIELD_CALIBRATED
+};
+
 static const ssm__field fields[] = {
-    {"gram", SSM_DTYPE_F32, "HG", true, false},
-    {"energy_blocks", SSM_DTYPE_F32, "BHN", true, false},
-    {"energy", SSM_DTYPE_F32, "HPN", true, true},
-    {"output_energy", SSM_DTYPE_F32, "H", true, false},
-    {"state_moment", SSM_DTYPE_F32, "HN", true, false},
-    {"read_moment", SSM_DTYPE_F32, "HN", true, false},
-    {"delta_mean", SSM_DTYPE_F32, "H", true, false},
-    {"adjoint_moment", SSM_DTYPE_F32, "HN", true, false},
-    {"nll", SSM_DTYPE_F32, "U", false, false},
-    {"ids", SSM_DTYPE_I32, "T", false, false},
-    {NULL, SSM_DTYPE_F32, "", false, false},
+    {"gram", SSM_DTYPE_F32, "HG", true, SSM__FIELD_GRAM},
+    {"energy_blocks", SSM_DTYPE_F32, "BHN", true, 0},
+    {"energy", SSM_DTYPE_F32, "HPN", true, SSM__FIELD_MAMBA2},
+    {"output_energy", SSM_DTYPE_F32, "H", true, 0},
+    {"state_moment", SSM_DTYPE_F32, "HN", true, 0},
+    {"read_moment", SSM_DTYPE_F32, "HN", true, 0},
+    {"delta_mean", SSM_DTYPE_F32, "H", true, 0},
+    {"adjoint_moment", SSM_DTYPE_F32, "HN", true, 0},
+    {"channel_error_static", SSM_DTYPE_F64, "R", true, STATIC_ERROR},
+    {"channel_error_diag", SSM_DTYPE_F64, "R", true, CHANNEL_ERROR},
+    {"channel_churn_null", SSM_DTYPE_F64, "R", true, CHANNEL_ERROR},
+    {"nll", SSM_DTYPE_F32, "U", false, 0},
+    {"ids", SSM_DTYPE_I32, "T", false, 0},
+    {NULL, SSM_DTYPE_F32, "", false, 0},
 };
 
 const ssm__field *ssm__schema_fields(void)
@@ -28,11 +36,22 @@ const ssm__field *ssm__schema_find(ssm_family family, bool of_layer, const char 
 {
     for (const ssm__field *field = fields; field->name != NULL; field++) {
         if (field->of_layer == of_layer && strcmp(field->name, name) == 0 &&
-            (!field->mamba2_only || family == SSM_FAMILY_MAMBA2)) {
+            ((field->flags & SSM__FIELD_MAMBA2) == 0 || family == SSM_FAMILY_MAMBA2)) {
             return field;
         }
     }
     return NULL;
+}
+
+bool ssm__schema_has(const ssm_recording_info *info, const ssm__field *field, ssm_role role)
+{
+    const bool evaluation = role == SSM_ROLE_EVALUATION;
+    if ((field->flags & SSM__FIELD_GRAM) != 0) {
+        return info->has_gram && (evaluation || info->has_window_gram);
+    }
+    return ((field->flags & SSM__FIELD_MAMBA2) == 0 || info->family == SSM_FAMILY_MAMBA2) &&
+           ((field->flags & SSM__FIELD_EVALUATION) == 0 || (evaluation && info->has_gram)) &&
+           ((field->flags & SSM__FIELD_CALIBRATED) == 0 || info->has_calibration);
 }
 
 int64_t ssm__gram_entries(int64_t d_state)
@@ -77,6 +96,8 @@ static int64_t dimension(const ssm_recording_info *info, char letter, int64_t to
         return ssm__gram_entries(info->d_state);
     case 'B':
         return ssm__energy_blocks(tokens);
+    case 'R':
+        return info->n_budgets;
     case 'T':
         return tokens;
     default: /* U */

@@ -8,19 +8,29 @@
 enum { SSM__BLOCK_TOKENS = 64 };
 
 /* One tensor of the schema. Its shape is a word of one letter a dimension: H channels (heads for
- * Mamba-2), N d_state, P head_dim, G Gram entries, B energy blocks, T tokens, U scored tokens. */
+ * Mamba-2), N d_state, P head_dim, G Gram entries, B energy blocks, T tokens, U scored tokens,
+ * R recorded budgets. */
 typedef struct ssm__field {
     const char *name;
     ssm_dtype dtype;
     const char *shape;
-    bool of_layer;    /* "layers.N.<name>"; else one a window */
-    bool mamba2_only; /* per-channel energies, which the Gram of a head cannot give */
+    bool of_layer; /* "layers.N.<name>"; else one a window */
+    unsigned flags;
 } ssm__field;
+
+enum {
+    SSM__FIELD_MAMBA2 = 1,     /* what the Gram of a head cannot give */
+    SSM__FIELD_EVALUATION = 2, /* of evaluation windows, unless recorded with --no-gram */
+    SSM__FIELD_CALIBRATED = 4, /* only where there are calibration windows */
+    SSM__FIELD_GRAM = 8        /* not of calibration windows unless has_window_gram */
+};
 
 /* All fields, in the order of the documentation; the list ends with a NULL name. */
 const ssm__field *ssm__schema_fields(void);
 /* The field of this name for this family (layer: one of a layer), or NULL. */
 const ssm__field *ssm__schema_find(ssm_family family, bool of_layer, const char *name);
+/* True when windows of this role have the field in their file. */
+bool ssm__schema_has(const ssm_recording_info *info, const ssm__field *field, ssm_role role);
 /* Entries of the upper triangle of the Gram of (m_0 … m_{N−1}, f). */
 int64_t ssm__gram_entries(int64_t d_state);
 /* Place of entry (i, j), i ≤ j ≤ N, among them: row by row. */

@@ -10,11 +10,11 @@
 
 enum { NAME_BYTES = 64 };
 
-/* True for the fields that files of this recording hold. */
-static bool is_written(const ssm_recording_info *info, const ssm__field *field, bool gram)
+/* True for the fields that the file of this window holds, its Gram only where asked for. */
+static bool is_written(const ssm__window_files *files, const ssm__field *field, bool gram)
 {
-    return (gram || strcmp(field->name, "gram") != 0) &&
-           (!field->mamba2_only || info->family == SSM_FAMILY_MAMBA2);
+    return (gram || (field->flags & SSM__FIELD_GRAM) == 0) &&
+           ssm__schema_has(files->info, field, files->role);
 }
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -29,7 +29,7 @@ typedef struct header {
 static void add_fields(header *h, const ssm__window_files *files, int64_t layer)
 {
     for (const ssm__field *field = ssm__schema_fields(); field->name != NULL; field++) {
-        if (field->of_layer != (layer >= 0) || !is_written(files->info, field, files->keeps_gram)) {
+        if (field->of_layer != (layer >= 0) || !is_written(files, field, true)) {
             continue;
         }
         ssm_tensor *tensor = &h->tensors[h->count];
@@ -76,11 +76,7 @@ static ssm_status open_shard(ssm__window_files *files, const ssm_recording_windo
 ssm_status ssm__window_open(const ssm_recording_info *info, const ssm_recording_window *about,
                             const ssm__window_place *place, ssm__window_files *out, ssm_error *err)
 {
-    const bool evaluation = about->role == SSM_ROLE_EVALUATION;
-    *out =
-        (ssm__window_files){.info = info,
-                            .tokens = about->tokens,
-                            .keeps_gram = info->has_gram && (evaluation || info->has_window_gram)};
+    *out = (ssm__window_files){.info = info, .tokens = about->tokens, .role = about->role};
     ssm_status status = SSM_STATUS_OK;
     if (place->sum != NULL) {
         status = ssm__sum_open(place->directory, info, place->sum, place->summed, &out->old_sum,
@@ -128,7 +124,7 @@ static ssm_status check_fields(const ssm__window_files *files, int64_t layer,
                                const ssm_tensor *tensors, int64_t count, ssm_error *err)
 {
     for (const ssm__field *field = ssm__schema_fields(); field->name != NULL; field++) {
-        if (field->of_layer == (layer >= 0) && is_written(files->info, field, false)) {
+        if (field->of_layer == (layer >= 0) && is_written(files, field, false)) {
             const ssm_tensor *tensor;
             SSM__TRY(get_field(files, layer, field, tensors, count, &tensor, err));
         }
@@ -141,10 +137,10 @@ static ssm_status write_fields(const ssm__window_files *files, int64_t layer,
                                ssm_error *err)
 {
     for (const ssm__field *field = ssm__schema_fields(); field->name != NULL; field++) {
-        if (field->of_layer != (layer >= 0) || !is_written(files->info, field, files->keeps_gram)) {
+        if (field->of_layer != (layer >= 0) || !is_written(files, field, true)) {
             continue;
         }
-        if (strcmp(field->name, "gram") == 0) {
+        if ((field->flags & SSM__FIELD_GRAM) != 0) {
             SSM__TRY(ssm__sum_write_float(files->shard, gram->data, ssm_tensor_count(gram), err));
             continue;
         }

@@ -11,7 +11,7 @@
 typedef struct ssm__window_files {
     const ssm_recording_info *info;
     int64_t tokens;
-    bool keeps_gram;          /* the shard holds the Grams too */
+    ssm_role role;
     ssm__stream *shard;       /* NULL: it is there already */
     ssm__stream *sum;         /* NULL: nothing to add to */
     ssm_safetensors *old_sum; /* NULL: the first window of its domain */

@@ -353,12 +353,12 @@ ssm_status ssm__recording_put_model(ssm__recording_writer *writer, const ssm_ten
 }
 
 /* Fields of the schema that the writer is given of a layer, or (false) of a window. */
-static int64_t field_count(const ssm_recording_info *info, bool of_layer)
+static int64_t field_count(const ssm_recording_info *info, ssm_role role, bool of_layer)
 {
     int64_t count = 0;
     for (const ssm__field *field = ssm__schema_fields(); field->name != NULL; field++) {
-        count += field->of_layer == of_layer && strcmp(field->name, "gram") != 0 &&
-                 (!field->mamba2_only || info->family == SSM_FAMILY_MAMBA2);
+        count += field->of_layer == of_layer && (field->flags & SSM__FIELD_GRAM) == 0 &&
+                 ssm__schema_has(info, field, role);
     }
     return count;
 }
@@ -446,7 +446,8 @@ ssm_status ssm__recording_put_layer(ssm__recording_writer *writer, const ssm_ten
 {
     const ssm_recording_info *info = &writer->head.info;
     SSM__TRY(check_begun(writer, err));
-    ssm_status status = check_count(field_count(info, true), count, info->has_gram ? 1 : 0,
+    const ssm_role role = writer->head.windows[writer->current].role;
+    ssm_status status = check_count(field_count(info, role, true), count, info->has_gram ? 1 : 0,
                                     gram == NULL ? 0 : 1, err);
     if (status == SSM_STATUS_OK) {
         status = check_finite(tensors, count, err);
@@ -476,8 +477,9 @@ ssm_status ssm__recording_end_window(ssm__recording_writer *writer, const ssm_te
                                      int64_t count, ssm_error *err)
 {
     SSM__TRY(check_begun(writer, err));
-    SSM__TRY(
-        keep_window(writer, check_count(field_count(&writer->head.info, false), count, 0, 0, err)));
+    const ssm_role role = writer->head.windows[writer->current].role;
+    const int64_t expected = field_count(&writer->head.info, role, false);
+    SSM__TRY(keep_window(writer, check_count(expected, count, 0, 0, err)));
     return end_window(writer, tensors, count, err);
 }
 
@@ -486,7 +488,11 @@ ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t wind
                                      const ssm_tensor *grams, int64_t n_grams, ssm_error *err)
 {
     const ssm_recording_info *info = &writer->head.info;
-    int64_t expected = info->n_recorded * field_count(info, true) + field_count(info, false);
+    const ssm_role role = window >= 0 && window < writer->head.n_windows
+                              ? writer->head.windows[window].role
+                              : SSM_ROLE_EVALUATION; /* begin will say that there is no such one */
+    int64_t expected =
+        info->n_recorded * field_count(info, role, true) + field_count(info, role, false);
     SSM__TRY(check_count(expected, count, info->has_gram ? info->n_recorded : 0, n_grams, err));
     SSM__TRY(ssm__recording_begin_window(writer, window, err));
     for (int64_t i = 0; i < info->n_recorded; i++) {
