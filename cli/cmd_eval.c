@@ -12,7 +12,7 @@ static const char unpruned[] = "unpruned";
 typedef struct eval_arguments {
     const char *model, *mask, *rule, *recording, *protocol;
     cli_texts texts, against;
-    int64_t budget, window, windows, offset, bootstrap, seed, invalid_utf8;
+    int64_t budget, scope, window, windows, offset, bootstrap, seed, invalid_utf8;
     bool lenient, ignore_index;
 } eval_arguments;
 
@@ -96,7 +96,10 @@ static ssm_status open_mask(eval_state *state, const char *mask, const char *rul
         return cli_mask_read(mask, &state->source, out, err);
     }
     const ssm_select_options options = {
-        .rule = rule, .budget = args->budget, .seed = (uint64_t)args->seed};
+        .rule = rule,
+        .budget = args->budget,
+        .scope = ssm_scope_name(args->scope == 1 ? SSM_SCOPE_HEAD : SSM_SCOPE_CHANNEL),
+        .seed = (uint64_t)args->seed};
     return cli_mask_select(args->recording, &state->source, &options, out, err);
 }
 
@@ -291,7 +294,13 @@ static const cli_option eval_options[] = {
      .argument = "R",
      .min = 1,
      .max = 65536,
-     .help = "Modes that a rule keeps in every channel."},
+     .help = "Modes that a rule keeps in every channel (or head)."},
+    {.name = "scope",
+     .kind = CLI_CHOICE,
+     .into = offsetof(eval_arguments, scope),
+     .choices = "channel|head",
+     .fallback = "channel",
+     .help = "What a rule chooses a set for: every channel, or (Mamba-2) every head."},
     {.name = "against",
      .kind = CLI_TEXTS,
      .into = offsetof(eval_arguments, against),

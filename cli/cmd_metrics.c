@@ -21,14 +21,16 @@ static ssm_status run_metrics(cli_context *context, const void *arguments, ssm_e
     ssm_recording *recording = NULL;
     ssm_metrics metrics = {0};
     ssm_status status = ssm_recording_open(args->recording, &recording, err);
-    if (status == SSM_STATUS_OK && args->scope == 1) {
+    const ssm_scope scope = args->scope == 1 ? SSM_SCOPE_HEAD : SSM_SCOPE_CHANNEL;
+    if (status == SSM_STATUS_OK && scope == SSM_SCOPE_HEAD &&
+        ssm_recording_get_info(recording)->family != SSM_FAMILY_MAMBA2) {
         status = cli_fail(err, SSM_STATUS_USAGE, NULL,
                           "--scope head is for recordings of Mamba-2 models; this one is of a %s "
                           "model: --scope channel",
                           ssm_family_name(ssm_recording_get_info(recording)->family));
     }
     if (status == SSM_STATUS_OK) {
-        status = ssm_metrics_compute(recording, args->budgets.values, args->budgets.count,
+        status = ssm_metrics_compute(recording, scope, args->budgets.values, args->budgets.count,
                                      cli_progress_start(context), &metrics, err);
         cli_progress_clear(context);
     }
@@ -62,13 +64,14 @@ static const cli_option metrics_options[] = {
      .min = 1,
      .max = 65536,
      .help = "Kept modes a channel to report on, such as 4,8,12. [default: a quarter, a half and "
-             "three quarters of d_state]"},
+             "three quarters of d_state; Mamba-2: what record measured]"},
     {.name = "scope",
      .kind = CLI_CHOICE,
      .into = offsetof(metrics_arguments, scope),
      .choices = "channel|head",
      .fallback = "channel",
-     .help = "Sets of modes of every channel, or (Mamba-2) of every head."},
+     .help = "Sets of modes of every channel, or (Mamba-2) one set for all channels of a head, "
+             "with exact errors at every budget."},
 };
 
 static const char *const metrics_examples[] = {

@@ -47,16 +47,16 @@ static void print_for_people(const select_arguments *args, const ssm_mask *mask)
 {
     int64_t kept = kept_modes(mask);
     int64_t modes = mask->n_layers * mask->n_channels * mask->d_state;
-    printf("%s: rule %s, %lld of %lld modes kept in each of %lld channels of %lld layers (%.1f %% "
+    printf("%s: rule %s, %lld of %lld modes kept in each of %lld %ss of %lld layers (%.1f %% "
            "of the state)\n",
            args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
-           (long long)mask->n_channels, (long long)mask->n_layers,
+           (long long)mask->n_channels, mask->scope, (long long)mask->n_layers,
            100.0 * (double)kept / (double)modes);
 }
 
 static ssm_status run_select(cli_context *context, const void *arguments, ssm_error *err)
 {
-    static const char *const scopes[] = {"channel", "layer"};
+    static const char *const scopes[] = {"channel", "head", "layer"};
     const select_arguments *args = arguments;
     const ssm_select_options options = {.rule = args->rule,
                                         .budget = args->budget,
@@ -104,7 +104,7 @@ static const cli_option select_options[] = {
      .min = 1,
      .max = 65536,
      .flags = CLI_REQUIRED,
-     .help = "Modes to keep in every channel, 1 to d_state."},
+     .help = "Modes to keep in every channel (or head), 1 to d_state."},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,
@@ -115,9 +115,11 @@ static const cli_option select_options[] = {
     {.name = "scope",
      .kind = CLI_CHOICE,
      .into = offsetof(select_arguments, scope),
-     .choices = "channel|layer",
+     .choices = "channel|head|layer",
      .fallback = "channel",
-     .help = "channel: every channel has its own set; layer: one set for all channels of a layer."},
+     .help =
+         "channel: every channel has its own set; head (Mamba-2): one set for all channels of a "
+         "head; layer: one set for all channels of a layer."},
     {.name = "seed",
      .kind = CLI_INTEGER,
      .into = offsetof(select_arguments, seed),

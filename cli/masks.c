@@ -32,14 +32,17 @@ ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *o
         status = check_digest(path, "the mask is for", out->model_digest, source, err);
     }
     const ssm_config *c = source->config;
-    if (status == SSM_STATUS_OK && (out->n_layers != c->n_layers || out->n_channels != c->d_inner ||
-                                    out->d_state != c->d_state)) {
+    const int64_t channels = c->n_heads > 0 ? c->d_ssm : c->d_inner;
+    if (status == SSM_STATUS_OK &&
+        (out->n_layers != c->n_layers || out->d_state != c->d_state ||
+         (out->n_channels != channels &&
+          (c->n_heads == 0 || out->n_channels != c->n_heads || out->head_dim > 0)))) {
         status = cli_fail(
             err, SSM_STATUS_FILE, path,
             "the mask is for %lld layers of %lld channels with %lld modes, but %s has "
             "%lld of %lld with %lld; make a mask from a recording of this model",
             (long long)out->n_layers, (long long)out->n_channels, (long long)out->d_state,
-            source->argument, (long long)c->n_layers, (long long)c->d_inner, (long long)c->d_state);
+            source->argument, (long long)c->n_layers, (long long)channels, (long long)c->d_state);
         ssm_mask_free(out);
     }
     return status;

@@ -131,6 +131,7 @@ ssm_status cli_metrics_json(const cli_context *context, const char *path,
     json_t *source = cli_json_object(&json, json.root, "recording");
     cli_json_text(&json, source, "path", path);
     cli_json_text(&json, source, "digest", info->digest);
+    cli_json_text(&json, json.root, "scope", ssm_scope_name(metrics->scope));
     json_t *budgets = cli_json_array(&json, json.root, "budgets");
     for (int64_t b = 0; b < metrics->n_budgets; b++) {
         cli_json_push(&json, budgets, json_integer(metrics->across[b].budget));

@@ -12,7 +12,7 @@ static int64_t middle(const ssm_metrics *metrics)
     return metrics->n_budgets / 2;
 }
 
-static void print_head(const char *path, const ssm_recording *recording)
+static void print_head(const char *path, const ssm_recording *recording, const ssm_metrics *metrics)
 {
     const ssm_recording_info *info = ssm_recording_get_info(recording);
     int64_t calibration = 0;
@@ -23,11 +23,12 @@ static void print_head(const char *path, const ssm_recording *recording)
         calibration += is_calibration;
         evaluation += !is_calibration;
     }
-    printf("%s: %s, %lld layers of %lld channels of %lld modes\n"
+    printf("%s: %s, %lld layers of %lld %ss of %lld modes\n"
            "%lld calibration and %lld evaluation windows of %lld tokens; model %s\n",
            path, ssm_family_name(info->family), (long long)info->n_recorded,
-           (long long)info->d_inner, (long long)info->d_state, (long long)calibration,
-           (long long)evaluation, (long long)info->window, info->model_digest);
+           (long long)ssm_recording_sets(info, metrics->scope), ssm_scope_name(metrics->scope),
+           (long long)info->d_state, (long long)calibration, (long long)evaluation,
+           (long long)info->window, info->model_digest);
 }
 
 /* The chart of ρ. One line a layer, a full bar is ρ = 1. */
@@ -35,8 +36,8 @@ static void print_chart(const ssm_metrics *metrics)
 {
     bool utf8 = cli_utf8();
     int64_t b = middle(metrics);
-    printf("\nMigration gap %s at r = %lld kept modes a channel (a full bar is 1)\n",
-           utf8 ? "ρ" : "rho", (long long)metrics->across[b].budget);
+    printf("\nMigration gap %s at r = %lld kept modes a %s (a full bar is 1)\n", utf8 ? "ρ" : "rho",
+           (long long)metrics->across[b].budget, ssm_scope_name(metrics->scope));
     for (int64_t i = 0; i < metrics->n_layers; i++) {
         double rho = metrics->layers[i].budgets[b].rho;
         printf("  layer %3lld  ", (long long)metrics->layers[i].layer);
@@ -202,7 +203,7 @@ static ssm_status print_instability(const ssm_metrics *metrics, ssm_error *err)
 ssm_status cli_metrics_print(const char *path, const ssm_recording *recording,
                              const ssm_metrics *metrics, ssm_error *err)
 {
-    print_head(path, recording);
+    print_head(path, recording, metrics);
     if (metrics->n_budgets == 0) {
         return print_orders(metrics, err);
     }

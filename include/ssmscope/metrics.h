@@ -50,6 +50,7 @@ typedef struct ssm_across_layers {
 } ssm_across_layers;
 
 typedef struct ssm_metrics {
+    ssm_scope scope; /* CHANNEL or HEAD */
     int64_t n_layers, n_budgets;
     ssm_layer_metrics *layers;
     ssm_across_layers *across;              /* n_budgets */
@@ -57,17 +58,21 @@ typedef struct ssm_metrics {
     double gram_diagonal_max_deviation;     /* |G_ii − e_i| / Σ e, NaN without Gram */
 } ssm_metrics;
 
-/* Formulas: docs/metrics.md. Static sets come from the calibration windows, everything else from
+/* Formulas: docs/metrics.md. scope: what a set belongs to; of the channels of Mamba-2 rho and
+ * error_* are known at the recorded budgets only (the default for Mamba-2), and there is no
+ * decorrelation. Static sets come from the calibration windows, everything else from
  * the evaluation windows; the mean Δ of the time constants is over all windows. budgets NULL:
  * ssm_default_budgets. What a recording does not support is NaN, never 0: cross churn with one
  * domain; rho, error_* and set churns without calibration windows; rho, error_* (not rho_diag)
  * without Gram. A recording of some layers gives those layers; depths stay relative to the whole
- * model. Owner of *out: the caller, ssm_metrics_free. Errors: USAGE (a budget outside 1…N−1 or
+ * model. Owner of *out: the caller, ssm_metrics_free. Errors: USAGE (scope head of a
+ * model without heads; a budget outside 1…N−1 or
  * given twice; no evaluation windows), FILE (damaged shard, a value that is not finite), MEMORY,
  * INTERRUPTED. */
-SSM_API ssm_status ssm_metrics_compute(ssm_recording *recording, const int64_t *budgets,
-                                       int64_t n_budgets, const ssm_progress *progress,
-                                       ssm_metrics *out, ssm_error *err);
+SSM_API ssm_status ssm_metrics_compute(ssm_recording *recording, ssm_scope scope,
+                                       const int64_t *budgets, int64_t n_budgets,
+                                       const ssm_progress *progress, ssm_metrics *out,
+                                       ssm_error *err);
 SSM_API void ssm_metrics_free(ssm_metrics *metrics);
 
 #ifdef __cplusplus

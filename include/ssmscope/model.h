@@ -27,10 +27,11 @@ SSM_API ssm_isa ssm_model_isa(const ssm_model *model);
 /* Which modes are kept. keep: uint8 [n_layers][H][d_state], 1 = kept (H = d_inner, Mamba-1). */
 typedef struct ssm_mask {
     int64_t n_layers, n_channels, d_state;
+    int64_t head_dim; /* the channels are those of heads of this width (Mamba-2); else 0 */
     uint8_t *keep;
     char rule[64];
     int64_t budget;
-    char scope[16]; /* "channel" or "layer" */
+    char scope[16]; /* "channel", "head" or "layer" */
     char model_digest[64];
     char recording_digest[64];
     uint64_t seed;

@@ -11,8 +11,8 @@ extern "C" {
 
 typedef struct ssm_select_options {
     const char *rule;  /* "static" */
-    int64_t budget;    /* r kept modes a channel, 1 … N */
-    const char *scope; /* "channel" (default when NULL) */
+    int64_t budget;    /* r kept modes a channel or head, 1 … N */
+    const char *scope; /* "channel" (default when NULL); Mamba-2: or "head" */
     uint64_t seed;     /* of rules that draw */
 } ssm_select_options;
 

@@ -16,13 +16,16 @@ void ssm__layer_layout(ssm__layer_work *work, ssm__arena *arena)
     work->mean = SSM__TAKE(arena, double, modes);
     work->energy = SSM__TAKE(arena, double, modes);
     work->total = SSM__TAKE(arena, double, modes);
-    work->delta = SSM__TAKE(arena, double, work->channels);
-    work->block_energy = SSM__TAKE(arena, double, modes * work->blocks);
-    work->half_energy = SSM__TAKE(arena, double, 2 * modes);
+    work->delta = SSM__TAKE(arena, double, work->rows);
+    if (!work->finer) {
+        work->block_energy = SSM__TAKE(arena, double, modes * work->blocks);
+        work->half_energy = SSM__TAKE(arena, double, 2 * modes);
+        work->block_order = SSM__TAKE(arena, int32_t, work->blocks * modes);
+        work->block_sets = SSM__TAKE(arena, uint64_t, work->blocks * set);
+    }
     work->static_order = SSM__TAKE(arena, int32_t, modes);
     work->order = SSM__TAKE(arena, int32_t, modes);
-    work->block_order = SSM__TAKE(arena, int32_t, work->blocks * modes);
-    work->block_sets = SSM__TAKE(arena, uint64_t, (work->blocks > 2 ? work->blocks : 2) * set);
+    work->recorded_values = SSM__TAKE(arena, double, work->n_budgets);
     work->errors = SSM__TAKE(arena, double, 4 * (work->n + 1));
     work->gram = SSM__TAKE(arena, float, ssm__gram_entries(work->n));
     work->silent = SSM__TAKE(arena, int64_t, work->blocks);
@@ -30,8 +33,9 @@ void ssm__layer_layout(ssm__layer_work *work, ssm__arena *arena)
     work->cosine_pairs = SSM__TAKE(arena, int64_t, work->lags);
     work->within = SSM__TAKE(arena, int64_t, work->n + 1);
     work->cross = SSM__TAKE(arena, int64_t, work->n + 1);
-    work->sorted = SSM__TAKE(arena, double, modes);
-    work->time_order = SSM__TAKE(arena, int64_t, modes);
+    const int64_t sorted = work->channels > work->timed ? work->channels : work->timed;
+    work->sorted = SSM__TAKE(arena, double, sorted);
+    work->time_order = SSM__TAKE(arena, int64_t, work->timed);
     for (int64_t b = 0; b < work->n_budgets; b++) {
         ssm__budget_sums *sums = &work->budgets[b];
         sums->static_sets = SSM__TAKE(arena, uint64_t, set);
@@ -83,7 +87,7 @@ static void clear_sums(ssm__layer_work *work)
 {
     size_t modes = (size_t)(work->channels * work->n);
     memset(work->total, 0, modes * sizeof *work->total);
-    memset(work->delta, 0, (size_t)work->channels * sizeof *work->delta);
+    memset(work->delta, 0, (size_t)work->rows * sizeof *work->delta);
     memset(work->cosine_sums, 0, (size_t)work->lags * sizeof *work->cosine_sums);
     memset(work->cosine_pairs, 0, (size_t)work->lags * sizeof *work->cosine_pairs);
     work->output = 0.0;
@@ -93,6 +97,8 @@ static void clear_sums(ssm__layer_work *work)
         sums->static_error = sums->diag_error = 0.0;
         sums->static_energy = sums->diag_energy = sums->entering = 0.0;
         sums->churned = sums->cases = 0;
+        sums->null_distance = 0.0;
+        sums->null_windows = 0;
         memset(sums->members, 0, modes * sizeof *sums->members);
         memset(sums->null_counts, 0, (size_t)(work->n + 1) * sizeof *sums->null_counts);
         memset(sums->lag_counts, 0,
@@ -120,8 +126,8 @@ static void set_rows(const int32_t *order, int64_t rows, int64_t n, int64_t r, i
 
 static ssm_status make_static_sets(ssm__layer_work *work, int64_t layer, ssm_error *err)
 {
-    SSM__TRY(ssm__calibration_energies(work->recording, layer, work->mean, work->energy,
-                                       &work->n_calibration, err));
+    SSM__TRY(ssm__calibration_energies(work->recording, work->scope, layer, work->mean,
+                                       work->energy, &work->n_calibration, err));
     rank_rows(work->mean, work->channels, work->n, work->static_order);
     for (int64_t b = 0; b < work->n_budgets; b++) {
         set_rows(work->static_order, work->channels, work->n, work->budgets[b].r, work->words,
@@ -139,12 +145,12 @@ static ssm_status mean_delta(ssm__layer_work *work, int64_t layer, ssm_error *er
         SSM__TRY(ssm_recording_tensor(work->recording, w, layer, "delta_mean", &delta, err));
         SSM__TRY(ssm__check_finite(delta, true, err));
         double weight = (double)ssm_recording_get_window(work->recording, w)->tokens;
-        for (int64_t h = 0; h < work->channels; h++) {
+        for (int64_t h = 0; h < work->rows; h++) {
             work->delta[h] += weight * ssm_tensor_get(delta, h);
         }
         tokens += weight;
     }
-    for (int64_t h = 0; h < work->channels; h++) {
+    for (int64_t h = 0; h < work->rows; h++) {
         work->delta[h] /= tokens;
     }
     return SSM_STATUS_OK;
@@ -152,25 +158,22 @@ static ssm_status mean_delta(ssm__layer_work *work, int64_t layer, ssm_error *er
 
 /* ---- one evaluation window ------------------------------------------------------------------ */
 
-/* block_energy, energy (their sum, block by block) and total. */
+/* block_energy (energies of channels have no blocks), energy (their sum, block by block), total. */
 static ssm_status read_energies(ssm__layer_work *work, int64_t window, int64_t layer,
                                 int64_t *blocks, ssm_error *err)
 {
     const ssm_tensor *tensor = NULL;
     int64_t modes = work->channels * work->n;
+    SSM__TRY(ssm__window_energies(work->recording, work->scope, window, layer, work->energy, err));
     SSM__TRY(ssm_recording_tensor(work->recording, window, layer, "energy_blocks", &tensor, err));
-    SSM__TRY(ssm__check_finite(tensor, true, err));
     *blocks = tensor->dims[0];
-    memset(work->energy, 0, (size_t)modes * sizeof *work->energy);
-    for (int64_t b = 0; b < *blocks; b++) {
+    for (int64_t b = 0; b < *blocks && !work->finer; b++) {
         double *row = work->block_energy + b * modes;
-        const char *stored = (const char *)tensor->data + (size_t)(b * modes) * sizeof(float);
-        for (int64_t i = 0; i < modes; i++) {
-            float value; /* the file gives no alignment */
-            memcpy(&value, stored + (size_t)i * sizeof value, sizeof value);
-            row[i] = (double)value;
-            work->energy[i] += row[i];
-        }
+        ssm_tensor block = *tensor;
+        block.dims[0] = 1;
+        block.data = (const char *)tensor->data + (size_t)(b * modes) * sizeof(float);
+        memset(row, 0, (size_t)modes * sizeof *row);
+        ssm__add_energies(&block, modes, row);
     }
     for (int64_t i = 0; i < modes; i++) {
         work->total[i] += work->energy[i];
@@ -184,7 +187,7 @@ static ssm_status read_output(ssm__layer_work *work, int64_t window, int64_t lay
     const ssm_tensor *output = NULL;
     SSM__TRY(ssm_recording_tensor(work->recording, window, layer, "output_energy", &output, err));
     SSM__TRY(ssm__check_finite(output, true, err));
-    for (int64_t h = 0; h < work->channels; h++) {
+    for (int64_t h = 0; h < work->rows; h++) {
         work->output += ssm_tensor_get(output, h);
     }
     return SSM_STATUS_OK;
@@ -251,7 +254,7 @@ static ssm_status add_gaps(ssm__layer_work *work, int64_t window, int64_t layer,
     const ssm_tensor *gram = NULL;
     int64_t n = work->n;
     int64_t row = n + 1;
-    if (ssm_recording_get_info(work->recording)->has_gram) {
+    if (!work->finer && ssm_recording_get_info(work->recording)->has_gram) {
         SSM__TRY(ssm_recording_tensor(work->recording, window, layer, "gram", &gram, err));
         SSM__TRY(ssm__check_finite(gram, false, err));
         SSM__TRY(check_diagonal(gram, n, err));
@@ -272,6 +275,52 @@ static ssm_status add_gaps(ssm__layer_work *work, int64_t window, int64_t layer,
         for (int64_t b = 0; b < work->n_budgets; b++) {
             add_channel(work, &work->budgets[b], v, h);
         }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* One recorded value of each budget, where the budget was recorded. */
+static ssm_status read_budgets(ssm__layer_work *work, int64_t window, int64_t layer,
+                               const char *field, double *out, ssm_error *err)
+{
+    const ssm_tensor *tensor = NULL;
+    SSM__TRY(ssm_recording_tensor(work->recording, window, layer, field, &tensor, err));
+    for (int64_t b = 0; b < work->n_budgets; b++) {
+        const int64_t at = work->budgets[b].recorded;
+        out[b] = at < 0 ? (double)NAN : ssm_tensor_get(tensor, at);
+        if (at >= 0 && !(isfinite(out[b]) && out[b] >= 0.0)) {
+            ssm__place place = {tensor->file, tensor->name,
+                                tensor->file_offset + at * (int64_t)sizeof(double)};
+            return ssm__fail(err, SSM_STATUS_FILE, place,
+                             "element %lld is %g: expected a finite number of 0 or more",
+                             (long long)at, out[b]);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Errors and null of the channels of Mamba-2, which were measured while recording. */
+static ssm_status add_recorded(ssm__layer_work *work, int64_t window, int64_t layer, int64_t blocks,
+                               ssm_error *err)
+{
+    double *values = work->recorded_values;
+    if (!ssm_recording_get_info(work->recording)->has_gram) {
+        return SSM_STATUS_OK;
+    }
+    SSM__TRY(read_budgets(work, window, layer, "channel_error_diag", values, err));
+    for (int64_t b = 0; b < work->n_budgets; b++) {
+        work->budgets[b].diag_error += values[b];
+    }
+    if (work->n_calibration > 0) {
+        SSM__TRY(read_budgets(work, window, layer, "channel_error_static", values, err));
+        for (int64_t b = 0; b < work->n_budgets; b++) {
+            work->budgets[b].static_error += values[b];
+        }
+    }
+    SSM__TRY(read_budgets(work, window, layer, "channel_churn_null", values, err));
+    for (int64_t b = 0; b < work->n_budgets && blocks >= 2; b++) {
+        work->budgets[b].null_distance += values[b];
+        work->budgets[b].null_windows++;
     }
     return SSM_STATUS_OK;
 }
@@ -324,6 +373,9 @@ static ssm_status add_window(ssm__layer_work *work, int64_t v, int64_t layer, ss
     SSM__TRY(read_output(work, window, layer, err));
     add_window_sets(work, v);
     SSM__TRY(add_gaps(work, window, layer, v, err));
+    if (work->finer) {
+        return add_recorded(work, window, layer, blocks, err);
+    }
     if (blocks >= 2) {
         add_null(work, blocks);
     }
@@ -348,10 +400,9 @@ ssm_status ssm__layer_measure(ssm__layer_work *work, int64_t layer, double *tau,
     for (int64_t v = 0; v < work->windows; v++) {
         SSM__TRY(add_window(work, v, layer, err));
     }
-    for (int64_t i = 0; i < work->channels * work->n; i++) {
-        int64_t h = i / work->n;
-        double value = ssm_tensor_get(A, A->n_dims == 1 ? h : i); /* Mamba-2: one A a head */
-        tau[i] = ssm__time_constant(value, work->delta[h]);
+    for (int64_t i = 0; i < work->timed; i++) { /* Mamba-2: one A a head */
+        tau[i] =
+            ssm__time_constant(ssm_tensor_get(A, i), work->delta[i * work->rows / work->timed]);
     }
     out->layer = layer;
     return ssm__layer_fill(work, tau, instability, stride, out, err);

@@ -11,7 +11,8 @@
 static void fill_gap(const ssm__layer_work *work, const ssm__budget_sums *sums,
                      ssm_budget_metrics *out)
 {
-    bool has_gram = ssm_recording_get_info(work->recording)->has_gram;
+    bool has_gram =
+        ssm_recording_get_info(work->recording)->has_gram && (!work->finer || sums->recorded >= 0);
     double missing = (double)NAN;
     out->rho = out->rho_diag = missing;
     out->error_static = out->error_diag = missing;
@@ -65,22 +66,43 @@ static void fill_participation(ssm__layer_work *work, ssm_layer_metrics *out)
 /* time_order must be there: sorted values need no second sort. */
 static void fill_time_constants(ssm__layer_work *work, const double *tau, ssm_layer_metrics *out)
 {
-    int64_t modes = work->channels * work->n;
-    for (int64_t i = 0; i < modes; i++) {
+    for (int64_t i = 0; i < work->timed; i++) {
         work->sorted[i] = tau[work->time_order[i]];
     }
-    out->time_constant_median = ssm__quantile(work->sorted, modes, 0.5);
+    out->time_constant_median = ssm__quantile(work->sorted, work->timed, 0.5);
     for (int k = 1; k < SSM_DECILES; k++) {
-        out->time_constant_deciles[k - 1] = ssm__quantile(work->sorted, modes, k / 10.0);
+        out->time_constant_deciles[k - 1] = ssm__quantile(work->sorted, work->timed, k / 10.0);
     }
+}
+
+/* 4p(1−p) of every unit that has a time constant: a mode, or the mean over a head's modes. */
+static void fill_instability(const ssm__layer_work *work, const ssm__budget_sums *sums,
+                             float *value)
+{
+    const int64_t modes = work->channels * work->n / work->timed;
+    for (int64_t i = 0; i < work->timed; i++) {
+        double sum = 0.0;
+        for (int64_t k = i * modes; k < (i + 1) * modes; k++) {
+            sum += ssm__instability(sums->members[k], work->windows);
+        }
+        value[i] = (float)(sum / (double)modes);
+    }
+}
+
+static double null_distance(const ssm__layer_work *work, const ssm__budget_sums *sums)
+{
+    if (work->finer) { /* every window has as many channels */
+        return sums->null_windows > 0 ? sums->null_distance / (double)sums->null_windows
+                                      : (double)NAN;
+    }
+    return ssm__mean_distance(sums->null_counts, sums->r);
 }
 
 ssm_status ssm__layer_fill(ssm__layer_work *work, double *tau, float *instability, int64_t stride,
                            ssm_layer_metrics *out, ssm_error *err)
 {
-    int64_t modes = work->channels * work->n;
     fill_participation(work, out);
-    SSM__TRY(ssm__order_by_time(tau, modes, work->time_order, err));
+    SSM__TRY(ssm__order_by_time(tau, work->timed, work->time_order, err));
     fill_time_constants(work, tau, out);
     for (int64_t b = 0; b < work->n_budgets; b++) {
         const ssm__budget_sums *sums = &work->budgets[b];
@@ -91,11 +113,9 @@ ssm_status ssm__layer_fill(ssm__layer_work *work, double *tau, float *instabilit
         ssm__pairwise_churn(sums->window_sets, work->domains, work->windows, work->channels,
                             work->words, sums->r, work->within, work->cross, &budget->churn_within,
                             &budget->churn_cross);
-        budget->churn_null = ssm__mean_distance(sums->null_counts, sums->r);
-        for (int64_t i = 0; i < modes; i++) {
-            value[i] = (float)ssm__instability(sums->members[i], work->windows);
-        }
-        ssm__decile_means(value, work->time_order, modes, budget->instability_by_decile);
+        budget->churn_null = null_distance(work, sums);
+        fill_instability(work, sums, value);
+        ssm__decile_means(value, work->time_order, work->timed, budget->instability_by_decile);
         fill_decorrelation(work, sums, budget);
     }
     return SSM_STATUS_OK;

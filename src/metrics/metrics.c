@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "metrics/layer.h"
+#include "recording/energies.h"
 #include "recording/schema.h"
 
 /* Everything of one call. */
@@ -16,11 +17,11 @@ typedef struct run {
     const ssm_recording_info *info;
     ssm__layer_work work;
     ssm__arena arena;
-    double *tau;        /* [layers][H][N] */
-    float *instability; /* [budgets][layers][H][N] */
-    int64_t *order;     /* [layers · H · N], at least layers */
+    double *tau;        /* [layers][timed] */
+    float *instability; /* [budgets][layers][timed] */
+    int64_t *order;     /* [layers · timed], at least layers */
     double *values;     /* [8][layers], of the metrics over layers */
-    int64_t modes;      /* layers · H · N */
+    int64_t modes;      /* layers · timed */
 } run;
 
 /* ---- the request ---------------------------------------------------------------------------- */
@@ -64,17 +65,30 @@ static ssm_status probe(run *r, ssm_error *err)
                                 "energy_blocks", &tensor, err);
 }
 
+static int64_t recorded_budget(const ssm_recording_info *info, int64_t budget)
+{
+    for (int64_t i = 0; i < info->n_budgets; i++) {
+        if (info->budgets[i] == budget) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 static ssm_status prepare(run *r, const int64_t *budgets, int64_t n_budgets, ssm_error *err)
 {
     ssm__layer_work *work = &r->work;
     work->recording = r->recording;
-    work->channels = ssm_recording_channels(r->info);
+    work->channels = ssm_recording_sets(r->info, work->scope);
+    work->rows = ssm_recording_channels(r->info);
+    work->finer = ssm__scope_is_finer(r->info, work->scope);
     work->n = r->info->d_state;
+    work->timed = r->info->family == SSM_FAMILY_MAMBA2 ? work->rows : work->rows * work->n;
     work->words = ssm__set_words(work->n);
     work->blocks = ssm__energy_blocks(r->info->window);
     work->blocks = work->blocks < 2 ? 2 : work->blocks;
     int64_t lags = r->info->window / SSM__BLOCK_TOKENS - 1;
-    work->lags = lags < 0 ? 0 : lags > SSM_MAX_LAGS ? SSM_MAX_LAGS : lags;
+    work->lags = lags < 0 || work->finer ? 0 : lags > SSM_MAX_LAGS ? SSM_MAX_LAGS : lags;
     SSM__TRY(list_windows(work, err));
     SSM__TRY(probe(r, err));
     work->n_budgets = n_budgets;
@@ -84,6 +98,7 @@ static ssm_status prepare(run *r, const int64_t *budgets, int64_t n_budgets, ssm
     }
     for (int64_t b = 0; b < n_budgets; b++) {
         work->budgets[b].r = budgets[b];
+        work->budgets[b].recorded = recorded_budget(r->info, budgets[b]);
     }
     ssm__arena counting = {0};
     ssm__layer_layout(work, &counting);
@@ -99,7 +114,7 @@ static ssm_status prepare_pool(run *r, ssm_error *err)
 {
     int64_t layers = r->info->n_recorded;
     int64_t values;
-    if (!ssm__mul_dim(layers, r->work.channels * r->work.n, &r->modes) ||
+    if (!ssm__mul_dim(layers, r->work.timed, &r->modes) ||
         !ssm__mul_dim(r->modes, r->work.n_budgets, &values)) {
         return ssm__fail_memory(err, "the modes of all layers", SIZE_MAX);
     }
@@ -208,7 +223,7 @@ static ssm_status fill_across(run *r, ssm_metrics *out, ssm_error *err)
 static ssm_status measure_layers(run *r, const ssm_progress *progress, ssm_metrics *out,
                                  ssm_error *err)
 {
-    int64_t per_layer = r->work.channels * r->work.n;
+    int64_t per_layer = r->work.timed;
     for (int64_t i = 0; i < out->n_layers; i++) {
         if (progress != NULL && progress->report != NULL &&
             !progress->report(progress->context, "metrics", i, out->n_layers, "layers")) {
@@ -223,7 +238,9 @@ static ssm_status measure_layers(run *r, const ssm_progress *progress, ssm_metri
     }
     out->diagonal_identity_max_violation =
         r->work.n_calibration > 0 ? r->work.identity_violation : (double)NAN;
-    out->gram_diagonal_max_deviation = r->info->has_gram ? r->work.gram_deviation : (double)NAN;
+    out->gram_diagonal_max_deviation =
+        r->info->has_gram && !r->work.finer ? r->work.gram_deviation : (double)NAN;
+    out->scope = r->work.scope == SSM_SCOPE_HEAD ? SSM_SCOPE_HEAD : SSM_SCOPE_CHANNEL;
     return SSM_STATUS_OK;
 }
 
@@ -237,13 +254,19 @@ static ssm_status compute(run *r, const int64_t *budgets, int64_t n_budgets,
     return fill_across(r, out, err);
 }
 
-ssm_status ssm_metrics_compute(ssm_recording *recording, const int64_t *budgets, int64_t n_budgets,
-                               const ssm_progress *progress, ssm_metrics *out, ssm_error *err)
+ssm_status ssm_metrics_compute(ssm_recording *recording, ssm_scope scope, const int64_t *budgets,
+                               int64_t n_budgets, const ssm_progress *progress, ssm_metrics *out,
+                               ssm_error *err)
 {
     *out = (ssm_metrics){0};
     int64_t defaults[3];
     run r = {.recording = recording, .info = ssm_recording_get_info(recording)};
-    if (budgets == NULL) {
+    r.work.scope = scope;
+    SSM__TRY(ssm__check_scope(r.info, scope, err));
+    if (budgets == NULL && r.info->n_budgets > 0) { /* those that channels have errors of */
+        budgets = r.info->budgets;
+        n_budgets = r.info->n_budgets;
+    } else if (budgets == NULL) {
         n_budgets = ssm_default_budgets(r.info->d_state, defaults);
         budgets = defaults;
     }

@@ -10,7 +10,7 @@
 
 #define MASK_SCHEMA "ssmscope.mask/1"
 
-enum { NAME_BYTES = 64, MAX_LAYERS = 1 << 16 };
+enum { NAME_BYTES = 64, SHAPE_BYTES = 80, MAX_LAYERS = 1 << 16 };
 
 ssm_status ssm_mask_create(int64_t n_layers, int64_t n_channels, int64_t d_state, ssm_mask *out,
                            ssm_error *err)
@@ -101,9 +101,10 @@ static ssm_status read_metadata(const ssm_safetensors *file, const char *path, s
                       err));
     SSM__TRY(get_text(file, path, "recording_digest", "", mask->recording_digest,
                       sizeof mask->recording_digest, err));
-    if (strcmp(mask->scope, "channel") != 0 && strcmp(mask->scope, "layer") != 0) {
+    if (strcmp(mask->scope, "channel") != 0 && strcmp(mask->scope, "head") != 0 &&
+        strcmp(mask->scope, "layer") != 0) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "scope"),
-                         "expected 'channel' or 'layer', found '%s'", mask->scope);
+                         "expected 'channel', 'head' or 'layer', found '%s'", mask->scope);
     }
     uint64_t budget;
     SSM__TRY(get_number(file, path, "budget", (uint64_t)mask->d_state, &budget, err));
@@ -140,19 +141,39 @@ static ssm_status check_names(const ssm_safetensors *file, const char *path, ssm
     return SSM_STATUS_OK;
 }
 
+/* "[24, 128]", of 2 or 3 dimensions. */
+static const char *print_shape(const ssm_tensor *tensor, char out[SHAPE_BYTES])
+{
+    const long long a = tensor->dims[0];
+    const long long b = tensor->dims[1];
+    if (tensor->n_dims == 2) {
+        snprintf(out, SHAPE_BYTES, "[%lld, %lld]", a, b);
+    } else {
+        snprintf(out, SHAPE_BYTES, "[%lld, %lld, %lld]", a, b, (long long)tensor->dims[2]);
+    }
+    return out;
+}
+
 static ssm_status check_keep(const ssm_tensor *keep, const ssm_tensor *first, const char *path,
                              ssm_error *err)
 {
-    if (keep->dtype != SSM_DTYPE_U8 || keep->n_dims != 2) {
+    if (keep->dtype != SSM_DTYPE_U8 || (keep->n_dims != 2 && keep->n_dims != 3)) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, keep->name),
-                         "expected U8 with 2 dimensions, found %s with %d",
+                         "expected U8 with 2 dimensions (3 for channels of heads), found %s with "
+                         "%d",
                          ssm_dtype_name(keep->dtype), keep->n_dims);
     }
-    if (keep->dims[0] != first->dims[0] || keep->dims[1] != first->dims[1]) {
+    if (keep->n_dims != first->n_dims) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, keep->name),
-                         "layer 0 is [%lld, %lld], this layer is [%lld, %lld]",
-                         (long long)first->dims[0], (long long)first->dims[1],
-                         (long long)keep->dims[0], (long long)keep->dims[1]);
+                         "layer 0 has %d dimensions, this layer has %d", first->n_dims,
+                         keep->n_dims);
+    }
+    if (memcmp(keep->dims, first->dims, (size_t)first->n_dims * sizeof *first->dims) != 0) {
+        char expected[SHAPE_BYTES];
+        char found[SHAPE_BYTES];
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, keep->name),
+                         "layer 0 is %s, this layer is %s", print_shape(first, expected),
+                         print_shape(keep, found));
     }
     const uint8_t *values = keep->data;
     for (size_t i = 0; i < keep->bytes; i++) {
@@ -196,11 +217,14 @@ static ssm_status read_layers(const ssm_safetensors *file, const char *path, ssm
     int64_t n_layers = ssm_safetensors_count(file);
     const ssm_tensor *first = ssm_safetensors_find(file, "layers.0.keep");
     SSM__TRY(check_keep(first, first, path, err));
-    if (first->dims[0] < 1 || first->dims[1] < 1) {
+    if (ssm_tensor_count(first) < 1) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, first->name),
                          "the tensor is empty");
     }
-    SSM__TRY(ssm_mask_create(n_layers, first->dims[0], first->dims[1], out, err));
+    const bool of_heads = first->n_dims == 3;
+    SSM__TRY(ssm_mask_create(n_layers, of_heads ? first->dims[0] * first->dims[1] : first->dims[0],
+                             first->dims[first->n_dims - 1], out, err));
+    out->head_dim = of_heads ? first->dims[1] : 0;
     for (int64_t i = 0; i < n_layers; i++) {
         char name[NAME_BYTES];
         snprintf(name, sizeof name, "layers.%lld.keep", (long long)i);
@@ -259,6 +283,12 @@ ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const char *co
                                   .dims = {mask->n_channels, mask->d_state},
                                   .data = mask->keep + i * bytes,
                                   .bytes = bytes};
+        if (mask->head_dim > 0) {
+            tensors[i].n_dims = 3;
+            tensors[i].dims[0] = mask->n_channels / mask->head_dim;
+            tensors[i].dims[1] = mask->head_dim;
+            tensors[i].dims[2] = mask->d_state;
+        }
     }
     if (status == SSM_STATUS_OK) {
         status = ssm_safetensors_write(path, tensors, mask->n_layers, metadata,

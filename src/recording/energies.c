@@ -60,30 +60,53 @@ ssm_status ssm__check_finite(const ssm_tensor *tensor, bool non_negative, ssm_er
     return SSM_STATUS_OK;
 }
 
-ssm_status ssm__window_energies(ssm_recording *recording, int64_t window, int64_t layer,
-                                double *energy, ssm_error *err)
+bool ssm__scope_is_finer(const ssm_recording_info *info, ssm_scope scope)
 {
-    const ssm_tensor *blocks = NULL;
-    SSM__TRY(ssm_recording_tensor(recording, window, layer, "energy_blocks", &blocks, err));
-    SSM__TRY(ssm__check_finite(blocks, true, err));
-    int64_t width = blocks->dims[1] * blocks->dims[2];
-    memset(energy, 0, (size_t)width * sizeof *energy);
-    for (int64_t b = 0; b < blocks->dims[0]; b++) {
-        const char *row = (const char *)blocks->data + (size_t)(b * width) * sizeof(float);
+    return info->family == SSM_FAMILY_MAMBA2 && scope != SSM_SCOPE_HEAD;
+}
+
+ssm_status ssm__check_scope(const ssm_recording_info *info, ssm_scope scope, ssm_error *err)
+{
+    return scope != SSM_SCOPE_HEAD || info->family == SSM_FAMILY_MAMBA2
+               ? SSM_STATUS_OK
+               : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                           "scope head: the recording is of a %s model, which has no heads; its "
+                           "sets are per channel",
+                           ssm_family_name(info->family));
+}
+
+void ssm__add_energies(const ssm_tensor *tensor, int64_t width, double *energy)
+{
+    const int64_t blocks = width > 0 ? ssm_tensor_count(tensor) / width : 0;
+    for (int64_t b = 0; b < blocks; b++) {
+        const char *row = (const char *)tensor->data + (size_t)(b * width) * sizeof(float);
         for (int64_t i = 0; i < width; i++) {
-            float value;
+            float value; /* the file gives no alignment */
             memcpy(&value, row + (size_t)i * sizeof value, sizeof value);
             energy[i] += (double)value;
         }
     }
+}
+
+ssm_status ssm__window_energies(ssm_recording *recording, ssm_scope scope, int64_t window,
+                                int64_t layer, double *energy, ssm_error *err)
+{
+    const ssm_recording_info *info = ssm_recording_get_info(recording);
+    const char *field = ssm__scope_is_finer(info, scope) ? "energy" : "energy_blocks";
+    const int64_t width = ssm_recording_sets(info, scope) * info->d_state;
+    const ssm_tensor *tensor = NULL;
+    SSM__TRY(ssm_recording_tensor(recording, window, layer, field, &tensor, err));
+    SSM__TRY(ssm__check_finite(tensor, true, err));
+    memset(energy, 0, (size_t)width * sizeof *energy);
+    ssm__add_energies(tensor, width, energy);
     return SSM_STATUS_OK;
 }
 
-ssm_status ssm__calibration_energies(ssm_recording *recording, int64_t layer, double *mean,
-                                     double *scratch, int64_t *count, ssm_error *err)
+ssm_status ssm__calibration_energies(ssm_recording *recording, ssm_scope scope, int64_t layer,
+                                     double *mean, double *scratch, int64_t *count, ssm_error *err)
 {
     const ssm_recording_info *info = ssm_recording_get_info(recording);
-    int64_t width = ssm_recording_channels(info) * info->d_state;
+    int64_t width = ssm_recording_sets(info, scope) * info->d_state;
     int64_t windows = ssm_recording_window_count(recording);
     memset(mean, 0, (size_t)width * sizeof *mean);
     *count = 0;
@@ -91,7 +114,7 @@ ssm_status ssm__calibration_energies(ssm_recording *recording, int64_t layer, do
         if (ssm_recording_get_window(recording, w)->role != SSM_ROLE_CALIBRATION) {
             continue;
         }
-        SSM__TRY(ssm__window_energies(recording, w, layer, scratch, err));
+        SSM__TRY(ssm__window_energies(recording, scope, w, layer, scratch, err));
         for (int64_t i = 0; i < width; i++) {
             mean[i] += scratch[i];
         }

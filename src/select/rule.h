@@ -5,9 +5,13 @@
 
 #include <ssmscope/select.h>
 
-/* Fills out->keep (made with all modes kept). options are checked already. */
+/* Fills out->keep (made with all modes kept; a row is a set of out->scope). options are checked
+ * already. */
 typedef ssm_status ssm__rule_fn(ssm_recording *recording, const ssm_select_options *options,
                                 ssm_mask *out, ssm_error *err);
+
+/* The scope that options ask for. */
+ssm_scope ssm__select_scope(const ssm_select_options *options);
 
 typedef struct ssm__rule {
     const char *name;

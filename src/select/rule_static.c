@@ -1,5 +1,6 @@
 /* static [paper]: one set per channel, the `budget` modes of highest mean energy over the
- * calibration windows. score(h, i) = mean over windows of e_{h,i} = Σ_t m². */
+ * calibration windows. score(h, i) = mean over windows of e_{h,i} = Σ_t m². [ours] Per head: h is a
+ * head of Mamba-2 and e is summed over its channels. */
 #include "select/rule.h"
 
 #include <stdlib.h>
@@ -7,13 +8,14 @@
 #include "base/error.h"
 #include "recording/energies.h"
 
-static ssm_status fill_layers(ssm_recording *recording, int64_t budget, double *mean,
-                              double *scratch, int32_t *order, ssm_mask *out, ssm_error *err)
+static ssm_status fill_layers(ssm_recording *recording, ssm_scope scope, int64_t budget,
+                              double *mean, double *scratch, int32_t *order, ssm_mask *out,
+                              ssm_error *err)
 {
     int64_t width = out->n_channels * out->d_state;
     for (int64_t layer = 0; layer < out->n_layers; layer++) {
         int64_t windows = 0;
-        SSM__TRY(ssm__calibration_energies(recording, layer, mean, scratch, &windows, err));
+        SSM__TRY(ssm__calibration_energies(recording, scope, layer, mean, scratch, &windows, err));
         ssm__keep_top(mean, out->n_channels, out->d_state, budget, order,
                       out->keep + layer * width);
     }
@@ -27,10 +29,10 @@ static ssm_status fill(ssm_recording *recording, const ssm_select_options *optio
     double *mean = malloc(width * sizeof *mean);
     double *scratch = malloc(width * sizeof *scratch);
     int32_t *order = malloc((size_t)out->d_state * sizeof *order);
-    ssm_status status =
-        mean == NULL || scratch == NULL || order == NULL
-            ? ssm__fail_memory(err, "mode energies", 2 * width * sizeof *mean)
-            : fill_layers(recording, options->budget, mean, scratch, order, out, err);
+    ssm_status status = mean == NULL || scratch == NULL || order == NULL
+                            ? ssm__fail_memory(err, "mode energies", 2 * width * sizeof *mean)
+                            : fill_layers(recording, ssm__select_scope(options), options->budget,
+                                          mean, scratch, order, out, err);
     free(mean);
     free(scratch);
     free(order);

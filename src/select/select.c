@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "recording/energies.h"
 #include "select/rule.h"
 
 /* The rules of this version; one line a rule. */
@@ -36,6 +37,12 @@ static ssm_status find_rule(const char *name, const ssm__rule **out, ssm_error *
                      nearest == NULL ? "" : "'?");
 }
 
+ssm_scope ssm__select_scope(const ssm_select_options *options)
+{
+    return options->scope != NULL && strcmp(options->scope, "head") == 0 ? SSM_SCOPE_HEAD
+                                                                         : SSM_SCOPE_CHANNEL;
+}
+
 static bool has_calibration(const ssm_recording *recording)
 {
     for (int64_t w = 0; w < ssm_recording_window_count(recording); w++) {
@@ -50,11 +57,14 @@ static ssm_status check(const ssm_recording *recording, const ssm_select_options
                         const ssm__rule *rule, ssm_error *err)
 {
     const ssm_recording_info *info = ssm_recording_get_info(recording);
-    if (options->scope != NULL && strcmp(options->scope, "channel") != 0) {
+    if (options->scope != NULL && strcmp(options->scope, "channel") != 0 &&
+        strcmp(options->scope, "head") != 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "scope '%.64s' is not known: this version selects per 'channel'",
+                         "scope '%.64s' is not known: this version selects per 'channel' and, for "
+                         "Mamba-2, per 'head'",
                          options->scope);
     }
+    SSM__TRY(ssm__check_scope(info, ssm__select_scope(options), err));
     if (options->budget < 1 || options->budget > info->d_state) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "the budget is the number of kept modes a channel, 1 … %lld; found %lld",
@@ -84,10 +94,12 @@ ssm_status ssm_select(ssm_recording *recording, const ssm_select_options *option
     SSM__TRY(find_rule(options->rule, &rule, err));
     SSM__TRY(check(recording, options, rule, err));
     const ssm_recording_info *info = ssm_recording_get_info(recording);
-    SSM__TRY(
-        ssm_mask_create(info->n_layers, ssm_recording_channels(info), info->d_state, out, err));
+    const ssm_scope scope = ssm__select_scope(options);
+    const int64_t rows = ssm_recording_sets(info, scope);
+    SSM__TRY(ssm_mask_create(info->n_layers, rows, info->d_state, out, err));
+    out->head_dim = rows > ssm_recording_channels(info) ? info->head_dim : 0;
     snprintf(out->rule, sizeof out->rule, "%s", rule->name);
-    snprintf(out->scope, sizeof out->scope, "channel");
+    snprintf(out->scope, sizeof out->scope, "%s", ssm_scope_name(scope));
     memcpy(out->model_digest, info->model_digest, sizeof out->model_digest);
     memcpy(out->recording_digest, info->digest, sizeof out->recording_digest);
     out->budget = options->budget;

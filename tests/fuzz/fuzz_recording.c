@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_everything(recording);
         const int64_t budget = 1;
         ssm_metrics metrics;
-        if (ssm_metrics_compute(recording, &budget, 1, NULL, &metrics, NULL) == SSM_STATUS_OK) {
+        if (ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, &budget, 1, NULL, &metrics, NULL) == SSM_STATUS_OK) {
             ssm_metrics_free(&metrics);
         }
         const ssm_select_options options = {.rule = "static", .budget = 1};

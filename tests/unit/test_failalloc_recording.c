@@ -95,7 +95,7 @@ static ssm_status run_metrics(void *context, ssm_error *err)
     ssm_recording *recording = NULL;
     SSM__TRY(ssm_recording_open(directory, &recording, err));
     ssm_metrics metrics;
-    ssm_status status = ssm_metrics_compute(recording, NULL, 0, NULL, &metrics, err);
+    ssm_status status = ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &metrics, err);
     if (status == SSM_STATUS_OK) {
         status = expect(metrics.n_layers == 2 && metrics.layers[1].budgets[0].rho > 0);
         ssm_metrics_free(&metrics);
