@@ -6,13 +6,34 @@
 
 enum { GUARD = 64, GUARD_BYTE = 0xA5 };
 
-static const operator_entry *const all[] = {
-    &operator_linear_f32, &operator_linear_f16,    &operator_linear_bf16,   &operator_rmsnorm,
-    &operator_conv_silu,  &operator_softplus_bias, &operator_silu,          &operator_exp,
-    &operator_decay,      &operator_add,           &operator_logsumexp,     &operator_flush,
-    &operator_scan,       &operator_scan_masked,   &operator_scan_recorded, &operator_gram,
-    &operator_energy,     &operator_mode_rows,     &operator_gram_rows,     &operator_layernorm,
-    &operator_conv,       &operator_silu_mul,      &operator_attend};
+static const operator_entry *const all[] = {&operator_head_scan,
+                                            &operator_head_scan_masked,
+                                            &operator_head_scan_recorded,
+                                            &operator_ssd,
+                                            &operator_gated_norm,
+                                            &operator_linear_f32,
+                                            &operator_linear_f16,
+                                            &operator_linear_bf16,
+                                            &operator_rmsnorm,
+                                            &operator_conv_silu,
+                                            &operator_softplus_bias,
+                                            &operator_silu,
+                                            &operator_exp,
+                                            &operator_decay,
+                                            &operator_add,
+                                            &operator_logsumexp,
+                                            &operator_flush,
+                                            &operator_scan,
+                                            &operator_scan_masked,
+                                            &operator_scan_recorded,
+                                            &operator_gram,
+                                            &operator_energy,
+                                            &operator_mode_rows,
+                                            &operator_gram_rows,
+                                            &operator_layernorm,
+                                            &operator_conv,
+                                            &operator_silu_mul,
+                                            &operator_attend};
 
 enum { ENTRIES = sizeof all / sizeof *all };
 

@@ -120,6 +120,7 @@ typedef struct ssm_session ssm_session;
 typedef struct ssm_session_options {
     ssm_pool *pool;    /* borrowed; NULL: single-threaded */
     int64_t max_chunk; /* most tokens that go through a layer at once; 0 = 1024 */
+    bool exact_chunks; /* Mamba-2: the recurrence always, never the chunked form; see forward */
 } ssm_session_options;
 
 SSM_API ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options *options,
@@ -145,8 +146,10 @@ typedef void ssm_logits_fn(void *context, int64_t first, int64_t tokens, const f
 typedef enum ssm_logits_want { SSM_LOGITS_NONE, SSM_LOGITS_LAST, SSM_LOGITS_ALL } ssm_logits_want;
 
 /* Runs count ≥ 0 tokens and advances the state. The bits of everything computed do not depend on
- * how a text is cut into calls. fn may be NULL with NONE.
- * Errors: USAGE (an id outside the vocabulary, with its place; nothing was run). */
+ * how a text is cut into calls, except that Mamba-2 runs several tokens in chunks (the dual form),
+ * whose rounding depends on the cut: results then agree within 2e-6 of their largest, and to the
+ * bit with exact_chunks. fn may be NULL with NONE. Errors: USAGE (an id outside the vocabulary,
+ * with its place; nothing was run). */
 SSM_API ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t count,
                                        ssm_logits_want want, ssm_logits_fn *fn, void *context,
                                        ssm_error *err);

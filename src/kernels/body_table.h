@@ -7,6 +7,7 @@
 #include "kernels/body_elementwise.h"
 #include "kernels/body_scan.h"
 #include "kernels/body_head_scan.h"
+#include "kernels/body_ssd.h"
 #include "kernels/body_gated_norm.h"
 #include "kernels/body_gram.h"
 #include "kernels/body_rows.h"
@@ -31,6 +32,7 @@
         .add = kernel_add,                                                                         \
         .scan = kernel_scan,                                                                       \
         .head_scan = kernel_head_scan,                                                             \
+        .ssd = kernel_ssd,                                                                         \
         .gram = kernel_gram,                                                                       \
         .energy = kernel_energy,                                                                   \
         .mode_rows = kernel_mode_rows,                                                             \

@@ -107,6 +107,23 @@ typedef struct ssm__head_scan_args {
     float *moments; /* accumulator rows state … output of ssm__mode_rows, added to */
 } ssm__head_scan_args;
 
+/* A whole head of Mamba-2 over a chunk, in the dual form of the recurrence; tiles as above. */
+typedef struct ssm__ssd_args {
+    int64_t tokens;     /* 1 … 64 */
+    int64_t d_state;    /* N ≥ 1 */
+    int64_t groups;     /* ⌈P/16⌉ groups of channels */
+    const float *u;     /* [groups][65][16] x after conv and SiLU */
+    const float *z;     /* [groups][65][16] y is gated by SiLU(z); NULL: not */
+    const float *delta; /* [tokens] after softplus and clamp, ≥ 0 */
+    float A2;           /* A·log2(e), negative */
+    const float *B, *C; /* [tokens] rows of N at stride bc_stride */
+    ptrdiff_t bc_stride;
+    const float *products; /* [tokens][64] C_t·B_s for s ≤ t; the rest is not looked at */
+    const float *D;        /* [groups][16] */
+    float *state;          /* [groups][N][16] in: before the first token, out: after the last */
+    float *y;              /* [groups][65][16]; overlaps nothing */
+} ssm__ssd_args;
+
 typedef struct ssm__kernels {
     ssm_isa isa;
 
@@ -162,6 +179,9 @@ typedef struct ssm__kernels {
      *   x_i ← 2^(Δ·A2)·x_i + (Δu)·B_i;  m_i = (g·C_i)·x_i·keep_i;  f = g·(D·u)
      * and y summed as scan sums it. */
     void (*head_scan)(const ssm__head_scan_args *args);
+    /* The same state and outputs (without mask and instrument) by matrix products; rounded
+     * otherwise, see body_ssd.h. */
+    void (*ssd)(const ssm__ssd_args *args);
 
     /* gram[row][16] += Σ_t m_i m_j by FMA in rising t for the upper triangle of (m_0 … m_{N}),
      * modes [tokens][N+1][16] as scan wrote them. */

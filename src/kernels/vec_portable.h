@@ -18,6 +18,7 @@ typedef struct v16 {
 /* Modes a pass of the scan, rows and columns of a block of the Gram: what the registers hold. Here
  * nothing stays in registers, so small blocks: they compile fast. */
 enum { SCAN_MODES = 2, HEAD_MODES = 2, GRAM_ROWS = 1, GRAM_COLS = 1, ROWS_TILE = 1 };
+enum { SSD_ROWS = 2, SSD_COLS = 1 };
 
 #define V16_EACH(expression)                                                                       \
     v16 r;                                                                                         \

@@ -4,8 +4,11 @@
  *   Δ = clamp(softplus(dt + b));  v = recurrence (u, Δ, A, B, C, D), one A and Δ a head;
  *   y = norm(v·SiLU(z))·w, or norm(v)·w·SiLU(z), or v·SiLU(z);  out = out_proj [SiLU(z0)·x0 ; y]
  *
- * Channels are in the lanes; a head begins a new group of 16. Parallel runs, each over fixed tasks:
- * in_proj and convolution by heads and blocks of rows; heads; norm by tokens; out_proj by rows. */
+ * Channels are in the lanes; a head begins a new group of 16. A tile of several tokens goes through
+ * the chunked form, a single one through the recurrence. Parallel runs, each over fixed tasks:
+ * in_proj and convolution by heads and blocks of rows; C·B; heads; norm by tokens; out_proj by
+ * rows.
+ */
 #include "model/session.h"
 
 #include <string.h>
@@ -16,7 +19,8 @@
 enum {
     BLOCK_GROUPS = 3, /* groups of 16 rows that a task of a linear has */
     BLOCK_ROWS = BLOCK_GROUPS * SSM__LANES,
-    NORM_TOKENS = 8 /* tokens a task of the norm */
+    PRODUCT_TOKENS = 16, /* tokens a task of C·B */
+    NORM_TOKENS = 8      /* tokens a task of the norm */
 };
 
 typedef struct mixer_run {
@@ -33,9 +37,19 @@ typedef struct mixer_run {
     int64_t front;                        /* E − d_ssm, rows of z0 and of x0 */
     int64_t task_heads;                   /* heads a task of in_proj */
     int64_t head_tasks, bc_tasks, dt_tasks, front_tasks;
+    bool chunked;    /* the chunked form, else the recurrence */
     bool gate_first; /* SiLU(z) is applied before the norm, or there is none */
     bool own_out;    /* out_proj reads out_tile, not y's tile */
 } mixer_run;
+
+/* Masked and recorded layers need the modes; from CHUNKED tokens on the products are faster
+ * (docs/performance.md). */
+static bool is_chunked(const ssm_session *s, int64_t layer, int64_t tokens)
+{
+    enum { CHUNKED = 4 };
+    const bool recorded = s->sink && s->sink->layers[layer];
+    return tokens >= CHUNKED && !s->exact_chunks && !s->masked[layer] && !recorded;
+}
 
 static mixer_run make_run(ssm_session *session, int64_t layer, int64_t position, int64_t tokens)
 {
@@ -61,6 +75,7 @@ static mixer_run make_run(ssm_session *session, int64_t layer, int64_t position,
     run.bc_tasks = ssm__ceil_div(ssm__bc_groups(c), BLOCK_GROUPS);
     run.dt_tasks = ssm__ceil_div(c->n_heads, SSM__LANES);
     run.front_tasks = ssm__ceil_div(run.front, BLOCK_ROWS);
+    run.chunked = is_chunked(session, layer, tokens);
     run.gate_first = !c->gated_norm || !c->norm_before_gate;
     run.own_out = run.front > 0 || c->head_dim % SSM__LANES != 0;
     return run;
@@ -254,9 +269,55 @@ static void record_head(const mixer_run *run, int64_t head, int thread)
     }
 }
 
-static void scan_head(void *context, int64_t head, int thread)
+/* C_t·B_s of one group for the tokens of a task and all s up to its last. */
+static void multiply_rows(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const mixer_run *run = context;
+    const ssm__mamba2_scratch *m = run->scratch;
+    const int64_t N = run->config->d_state;
+    const int64_t blocks = ssm__ceil_div(run->tokens, PRODUCT_TOKENS);
+    const int64_t group = task / blocks;
+    const int64_t first = task % blocks * PRODUCT_TOKENS;
+    const int64_t end = ssm__smaller(first + PRODUCT_TOKENS, run->tokens);
+    float *B = m->bc + 2 * group * SSM__TILE * N;
+    float *C = B + SSM__TILE * N;
+    const ssm__matrix rows = {B, SSM_DTYPE_F32, run->tokens, N};
+    float *out = m->products + (group * SSM__TILE + first) * SSM__TILE;
+    run->kernels->linear(&rows, NULL, ssm__dense(C + first * N, N), ssm__dense(out, SSM__TILE),
+                         end - first, 0, end);
+}
+
+static void multiply_head(const mixer_run *run, int64_t head)
+{
+    const ssm__head_scan_args first = scan_arguments(run, head, head * run->head_groups);
+    const int64_t group = head / (run->config->n_heads / run->config->n_groups);
+    const ssm__ssd_args args = {
+        .tokens = first.tokens,
+        .d_state = first.d_state,
+        .groups = run->head_groups,
+        .u = first.u,
+        .z = first.z,
+        .delta = first.delta,
+        .A2 = first.A2,
+        .B = first.B,
+        .C = first.C,
+        .bc_stride = first.bc_stride,
+        .products = run->scratch->products + group * SSM__TILE * SSM__TILE,
+        .D = first.D,
+        .state = first.state,
+        .y = first.y,
+    };
+    run->kernels->ssd(&args);
+}
+
+static void run_head(void *context, int64_t head, int thread)
 {
     const mixer_run *run = context;
+    if (run->chunked) {
+        multiply_head(run, head);
+        return;
+    }
     const ssm__mode_sink *sink = run->session->sink;
     if (sink && sink->layers[run->index]) {
         record_head(run, head, thread);
@@ -422,7 +483,11 @@ void ssm__mamba2_mixer(ssm_session *session, int64_t layer, int64_t position, in
     ssm__session_tap(session, SSM_TAP_DELTA, layer, position, tokens, c->n_heads,
                      ssm__tiled(run.scratch->dt_tile));
 
-    ssm__pool_run(session->pool, scan_head, &run, c->n_heads);
+    if (run.chunked) {
+        ssm__pool_run(session->pool, multiply_rows, &run,
+                      c->n_groups * ssm__ceil_div(tokens, PRODUCT_TOKENS));
+    }
+    ssm__pool_run(session->pool, run_head, &run, c->n_heads);
     tap_heads(&run, SSM_TAP_SSM_OUT, session->x_tile);
 
     if (c->gated_norm || run.own_out) {

@@ -51,6 +51,7 @@ static void apply_options(ssm_session *s, const ssm_session_options *options)
 {
     const bool given = options && options->max_chunk > 0;
     s->max_chunk = given ? options->max_chunk : DEFAULT_MAX_CHUNK;
+    s->exact_chunks = options && options->exact_chunks;
     s->pool = options ? options->pool : NULL;
 }
 

@@ -67,6 +67,7 @@ struct ssm_session {
     const ssm_model *model;
     ssm_pool *pool;
     int64_t max_chunk;
+    bool exact_chunks;
     int64_t position;
     ssm__arena arena;
     const ssm_observer *observer;
