@@ -137,18 +137,29 @@ static ssm_status explain(const ssm__zip *zip, zip_error_t *error, ssm_error *er
                      "the zip archive cannot be read: %s", zip_error_strerror(error));
 }
 
+static bool try_archive(ssm__zip *zip, zip_error_t *error)
+{
+    zip_source_t *bytes = zip_source_function_create(source_call, &zip->source, error);
+    if (bytes == NULL) {
+        return false;
+    }
+    zip->archive = zip_open_from_source(bytes, ZIP_RDONLY, error);
+    if (zip->archive == NULL) {
+        zip_source_free(bytes);
+    }
+    return zip->archive != NULL;
+}
+
 static ssm_status open_archive(ssm__zip *zip, ssm_error *err)
 {
+    ssm_status status = SSM_STATUS_OK;
     zip_error_t error;
     zip_error_init(&error);
-    zip_source_t *bytes = zip_source_function_create(source_call, &zip->source, &error);
-    if (bytes != NULL) {
-        zip->archive = zip_open_from_source(bytes, ZIP_RDONLY, &error);
-        if (zip->archive == NULL) {
-            zip_source_free(bytes);
-        }
+    /* libzip reports some allocations that failed as a bad archive. A second try tells them apart:
+     * it begins with an allocation whose failure is reported as such. */
+    if (!try_archive(zip, &error) && !try_archive(zip, &error)) {
+        status = explain(zip, &error, err);
     }
-    ssm_status status = zip->archive == NULL ? explain(zip, &error, err) : SSM_STATUS_OK;
     zip_error_fini(&error);
     return status;
 }
@@ -328,7 +339,8 @@ static ssm_status refuse_member(const ssm__zip *zip, const entry *e, zip_error_t
                                 ssm_error *err)
 {
     int code = zip_error_code_zip(error);
-    if (code == ZIP_ER_MEMORY) {
+    if (code == ZIP_ER_MEMORY ||
+        (code == ZIP_ER_ZLIB && zip_error_code_system(error) == Z_MEM_ERROR)) {
         return ssm__fail_memory(err, "reading a member of a zip archive", (size_t)e->size);
     }
     /* That no member begins where the directory says comes through libzip's layers as any of these.
