@@ -51,8 +51,8 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
 /* Named points of the forward pass; names of TransformerLens, `{i}` is the layer. Widths of
  * Mamba-1 (E d_inner, N d_state, R dt_rank) | Mamba-2 (S d_ssm, H n_heads, G n_groups, rows in the
  * order of the checkpoint) | attention (Hq n_query_heads, dh a head's width; of the points above
- * ATTENTION_OUT it has IN_PROJ and CONV1D, both of the rows q, k, v); –: the point does not exist in
- * that layer. RESID_MID, MLP_IN and MLP_OUT exist where blocks have an MLP.
+ * ATTENTION_OUT it has IN_PROJ and CONV1D, both of the rows q, k, v); –: the point does not exist
+ * in that layer. RESID_MID, MLP_IN and MLP_OUT exist where blocks have an MLP.
  * Every tap fires for every token of every forward call, whatever the chunking. */
 #define SSM_TAPS(X)                                                                                \
     X(EMBED, "embed")                                 /* [T, d_model] embedding */                 \
@@ -67,13 +67,13 @@ SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const 
     X(SSM_OUT, "blocks.{i}.mixer.hook_ssm_out")       /* [T, E] y, gated, into out_proj | [T, S]   \
                                                        * what the gated norm is given */           \
     X(INNER_NORM, "blocks.{i}.mixer.hook_inner_norm") /* – | [T, S] after the gated norm */      \
-    X(ATTENTION_OUT, "blocks.{i}.mixer.hook_attention_out") /* – | – | [T, Hq·dh] into out_proj */ \
-    X(MIXER_OUT, "blocks.{i}.hook_mixer_out")         /* [T, d_model] = out_proj.hook_out */       \
-    X(RESID_MID, "blocks.{i}.hook_resid_mid")         /* [T, d_model] stream before the MLP */     \
-    X(MLP_IN, "blocks.{i}.hook_mlp_in")               /* [T, d_model] normed */                    \
-    X(MLP_OUT, "blocks.{i}.hook_mlp_out")             /* [T, d_model] */                           \
-    X(RESID_POST, "blocks.{i}.hook_resid_post")       /* [T, d_model] stream after the block */    \
-    X(LN_FINAL, "ln_final")                           /* [T, d_model] normed, into the head */
+    X(ATTENTION_OUT, "blocks.{i}.mixer.hook_attn_out") /* – | – | [T, Hq·dh] into out_proj */ \
+    X(MIXER_OUT, "blocks.{i}.hook_mixer_out")          /* [T, d_model] = out_proj.hook_out */      \
+    X(RESID_MID, "blocks.{i}.hook_resid_mid")          /* [T, d_model] stream before the MLP */    \
+    X(MLP_IN, "blocks.{i}.hook_mlp_in")                /* [T, d_model] normed */                   \
+    X(MLP_OUT, "blocks.{i}.hook_mlp_out")              /* [T, d_model] */                          \
+    X(RESID_POST, "blocks.{i}.hook_resid_post")        /* [T, d_model] stream after the block */   \
+    X(LN_FINAL, "ln_final")                            /* [T, d_model] normed, into the head */
 
 typedef enum ssm_tap_point {
 #define SSM_TAP_ENUM(name, text) SSM_TAP_##name,
@@ -114,7 +114,8 @@ typedef struct ssm_observer {
 
 /* ---- session --------------------------------------------------------------------------------- */
 
-/* One stream of text: recurrent state and scratch, all allocated at creation. Not shared. */
+/* One stream of text: recurrent state and scratch, all allocated at creation, but for the keys and
+ * values of layers of attention, which grow with the text. Not shared. */
 typedef struct ssm_session ssm_session;
 
 typedef struct ssm_session_options {
@@ -128,6 +129,9 @@ SSM_API ssm_status ssm_session_create(const ssm_model *model, const ssm_session_
 SSM_API void ssm_session_free(ssm_session *session);
 /* Bytes that ssm_session_create would allocate. */
 SSM_API size_t ssm_session_size(const ssm_model *model, const ssm_session_options *options);
+/* Bytes that a session grows by with every token of the text: keys and values of the layers of
+ * attention (allocated 64 tokens at a time); 0 where there are none. */
+SSM_API size_t ssm_session_token_size(const ssm_model *model);
 /* Back to the zero state, position 0; keeps mask and observer. */
 SSM_API void ssm_session_reset(ssm_session *session);
 SSM_API int64_t ssm_session_position(const ssm_session *session);
@@ -149,7 +153,8 @@ typedef enum ssm_logits_want { SSM_LOGITS_NONE, SSM_LOGITS_LAST, SSM_LOGITS_ALL 
  * how a text is cut into calls, except that Mamba-2 runs several tokens in chunks (the dual form),
  * whose rounding depends on the cut: results then agree within 2e-6 of their largest, and to the
  * bit with exact_chunks. fn may be NULL with NONE. Errors: USAGE (an id outside the vocabulary,
- * with its place; nothing was run). */
+ * with its place; nothing was run), MEMORY (no room for keys and values of that many tokens;
+ * nothing was run). */
 SSM_API ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids, int64_t count,
                                        ssm_logits_want want, ssm_logits_fn *fn, void *context,
                                        ssm_error *err);
@@ -159,9 +164,10 @@ SSM_API ssm_status ssm_session_forward(ssm_session *session, const int32_t *ids,
 SSM_API ssm_status ssm_session_nll(ssm_session *session, const int32_t *ids, int64_t count,
                                    float *out, ssm_error *err);
 
-/* The state (not the mask) as one block of ssm_session_state_size bytes; restoring gives the same
+/* The state (not the mask) as one block of ssm_session_state_size bytes, which grows with the
+ * position where there are layers of attention; restoring gives the same
  * bits as never having left. A block carries shape and position; restore of a block of another
- * model is a USAGE error. */
+ * model is a USAGE error, MEMORY as in forward. */
 SSM_API size_t ssm_session_state_size(const ssm_session *session);
 SSM_API void ssm_session_save(const ssm_session *session, void *out);
 SSM_API ssm_status ssm_session_restore(ssm_session *session, const void *block, size_t bytes,

@@ -64,6 +64,11 @@ size_t ssm_session_size(const ssm_model *model, const ssm_session_options *optio
     return arena.overflow ? SIZE_MAX : arena.used + sizeof session;
 }
 
+size_t ssm_session_token_size(const ssm_model *model)
+{
+    return (size_t)ssm__cache_width(model) * sizeof(float);
+}
+
 ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options *options,
                               ssm_session **out, ssm_error *err)
 {
