@@ -3,73 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/utf8.h"
-#include "torch/globals.h"
-
-typedef struct machine {
-    ssm__pickle_site site;
-    const unsigned char *data;
-    size_t size;
-    size_t next; /* byte after the opcode and, while it runs, the arguments read so far */
-    ssm__pickle_value **stack;
-    size_t height, stack_room;
-    size_t *marks; /* heights of the stack */
-    size_t n_marks, marks_room;
-    ssm__pickle_value **memo;
-    size_t memo_size, memo_room; /* size: one more than the highest index used */
-    ssm__pickle *out;
-    bool stopped;
-    ssm_error *err;
-} machine;
-
-typedef ssm_status operation_fn(machine *m);
-
-#define REFUSE(m, ...) return ssm__pickle_refuse(&(m)->site, (m)->err, __VA_ARGS__)
-
-/* ---- arguments ------------------------------------------------------------------------------- */
-
-static ssm_status take(machine *m, size_t bytes, const unsigned char **out)
-{
-    if (bytes > m->size - m->next) {
-        REFUSE(m,
-               "the pickle ends in the middle of an opcode that needs %zu more bytes: the file "
-               "is truncated",
-               bytes - (m->size - m->next));
-    }
-    *out = m->data + m->next;
-    m->next += bytes;
-    return SSM_STATUS_OK;
-}
-
-static ssm_status take_number(machine *m, size_t bytes, uint64_t *out)
-{
-    const unsigned char *digits = NULL;
-    SSM__TRY(take(m, bytes, &digits));
-    uint64_t value = 0;
-    for (size_t i = bytes; i-- > 0;) {
-        value = value << 8 | digits[i];
-    }
-    *out = value;
-    return SSM_STATUS_OK;
-}
-
-/* A length of `width` bytes, then that many bytes. */
-static ssm_status take_counted(machine *m, size_t width, const unsigned char **out, size_t *bytes)
-{
-    uint64_t length = 0;
-    SSM__TRY(take_number(m, width, &length));
-    if (length > m->size - m->next) {
-        REFUSE(m, "a string of %" PRIu64 " bytes, but only %zu follow: truncated or damaged",
-               length, m->size - m->next);
-    }
-    *bytes = (size_t)length;
-    return take(m, *bytes, out);
-}
+#include "torch/machine.h"
 
 /* ---- stack and memo -------------------------------------------------------------------------- */
 
-static ssm_status push(machine *m, ssm__pickle_value *value)
+ssm_status ssm__machine_push(ssm__machine *m, ssm__pickle_value *value)
 {
     if (!ssm__bump_room(m->site.memory, &m->stack, &m->stack_room, m->height, sizeof *m->stack)) {
         return ssm__pickle_no_memory(&m->site, m->err);
@@ -78,57 +16,58 @@ static ssm_status push(machine *m, ssm__pickle_value *value)
     return SSM_STATUS_OK;
 }
 
-static ssm_status push_new(machine *m, ssm__pickle_kind kind, ssm__pickle_value **out)
+ssm_status ssm__machine_push_new(ssm__machine *m, ssm__pickle_kind kind, ssm__pickle_value **out)
 {
     SSM__TRY(ssm__pickle_make(&m->site, kind, out, m->err));
-    return push(m, *out);
+    return ssm__machine_push(m, *out);
 }
 
 /* Values above the last mark belong to it: nothing may reach below. */
-static size_t floor_of(const machine *m)
+static size_t floor_of(const ssm__machine *m)
 {
     return m->n_marks > 0 ? m->marks[m->n_marks - 1] : 0;
 }
 
-static ssm_status need(machine *m, size_t values)
+static ssm_status need(ssm__machine *m, size_t values)
 {
     if (m->height - floor_of(m) < values) {
-        REFUSE(m, "an opcode needs %zu values and the stack has %zu: not a whole pickle", values,
-               m->height - floor_of(m));
+        SSM__REFUSE(m, "an opcode needs %zu values and the stack has %zu: not a whole pickle",
+                    values, m->height - floor_of(m));
     }
     return SSM_STATUS_OK;
 }
 
-static ssm_status pop(machine *m, ssm__pickle_value **out)
+static ssm_status pop(ssm__machine *m, ssm__pickle_value **out)
 {
     SSM__TRY(need(m, 1));
     *out = m->stack[--m->height];
     return SSM_STATUS_OK;
 }
 
-static ssm_status top(machine *m, ssm__pickle_value **out)
+static ssm_status top(ssm__machine *m, ssm__pickle_value **out)
 {
     SSM__TRY(need(m, 1));
     *out = m->stack[m->height - 1];
     return SSM_STATUS_OK;
 }
 
-static ssm_status pop_mark(machine *m, size_t *height)
+static ssm_status pop_mark(ssm__machine *m, size_t *height)
 {
     if (m->n_marks == 0) {
-        REFUSE(m, "an opcode looks for a mark and there is none: not a whole pickle");
+        SSM__REFUSE(m, "an opcode looks for a mark and there is none: not a whole pickle");
     }
     *height = m->marks[--m->n_marks];
     return SSM_STATUS_OK;
 }
 
-static ssm_status put(machine *m, uint64_t index)
+static ssm_status put(ssm__machine *m, uint64_t index)
 {
     /* Indices are handed out one after the other, and each takes two bytes or more of the pickle; a
      * sparse one would only serve to make the memo large. */
     if (index >= m->size) {
-        REFUSE(m, "memo index %" PRIu64 " is higher than the pickle is long: damaged or hostile",
-               index);
+        SSM__REFUSE(m,
+                    "memo index %" PRIu64 " is higher than the pickle is long: damaged or hostile",
+                    index);
     }
     ssm__pickle_value *value = NULL;
     SSM__TRY(top(m, &value));
@@ -143,15 +82,16 @@ static ssm_status put(machine *m, uint64_t index)
     return SSM_STATUS_OK;
 }
 
-static ssm_status get(machine *m, uint64_t index)
+static ssm_status get(ssm__machine *m, uint64_t index)
 {
     if (index >= m->memo_size || m->memo[index] == NULL) {
-        REFUSE(m, "memo entry %" PRIu64 " is read before it is written: not a whole pickle", index);
+        SSM__REFUSE(m, "memo entry %" PRIu64 " is read before it is written: not a whole pickle",
+                    index);
     }
-    return push(m, m->memo[index]);
+    return ssm__machine_push(m, m->memo[index]);
 }
 
-static ssm_status op_mark(machine *m)
+static ssm_status op_mark(ssm__machine *m)
 {
     if (!ssm__bump_room(m->site.memory, &m->marks, &m->marks_room, m->n_marks, sizeof *m->marks)) {
         return ssm__pickle_no_memory(&m->site, m->err);
@@ -160,7 +100,7 @@ static ssm_status op_mark(machine *m)
     return SSM_STATUS_OK;
 }
 
-static ssm_status op_pop(machine *m)
+static ssm_status op_pop(ssm__machine *m)
 {
     if (m->n_marks > 0 && m->height == floor_of(m)) { /* POP right after MARK takes the mark */
         m->n_marks--;
@@ -170,162 +110,32 @@ static ssm_status op_pop(machine *m)
     return pop(m, &ignored);
 }
 
-static ssm_status op_pop_mark(machine *m)
+static ssm_status op_pop_mark(ssm__machine *m)
 {
     return pop_mark(m, &m->height);
 }
 
-static ssm_status op_dup(machine *m)
+static ssm_status op_dup(ssm__machine *m)
 {
     ssm__pickle_value *value = NULL;
     SSM__TRY(top(m, &value));
-    return push(m, value);
+    return ssm__machine_push(m, value);
 }
 
-#define WITH_NUMBER(name, bytes, call)                                                             \
-    static ssm_status name(machine *m)                                                             \
-    {                                                                                              \
-        uint64_t number = 0;                                                                       \
-        SSM__TRY(take_number(m, bytes, &number));                                                  \
-        return call(m, number);                                                                    \
-    }
-WITH_NUMBER(op_binput, 1, put)
-WITH_NUMBER(op_long_binput, 4, put)
-WITH_NUMBER(op_binget, 1, get)
-WITH_NUMBER(op_long_binget, 4, get)
+SSM__WITH_NUMBER(static, op_binput, 1, put)
+SSM__WITH_NUMBER(static, op_long_binput, 4, put)
+SSM__WITH_NUMBER(static, op_binget, 1, get)
+SSM__WITH_NUMBER(static, op_long_binget, 4, get)
 
-static ssm_status op_memoize(machine *m)
+static ssm_status op_memoize(ssm__machine *m)
 {
     return put(m, m->memo_size);
 }
 
-/* ---- plain values ---------------------------------------------------------------------------- */
-
-static ssm_status push_integer(machine *m, ssm__pickle_kind kind, int64_t integer)
-{
-    ssm__pickle_value *value = NULL;
-    SSM__TRY(push_new(m, kind, &value));
-    value->as.integer = integer;
-    return SSM_STATUS_OK;
-}
-
-static ssm_status op_none(machine *m)
-{
-    return push_integer(m, SSM__PICKLE_NONE, 0);
-}
-
-static ssm_status op_true(machine *m)
-{
-    return push_integer(m, SSM__PICKLE_BOOL, 1);
-}
-
-static ssm_status op_false(machine *m)
-{
-    return push_integer(m, SSM__PICKLE_BOOL, 0);
-}
-
-static ssm_status push_unsigned(machine *m, uint64_t number)
-{
-    return push_integer(m, SSM__PICKLE_INT, (int64_t)number);
-}
-WITH_NUMBER(op_binint1, 1, push_unsigned)
-WITH_NUMBER(op_binint2, 2, push_unsigned)
-
-static ssm_status push_signed(machine *m, uint64_t number)
-{
-    return push_integer(m, SSM__PICKLE_INT, (int32_t)(uint32_t)number);
-}
-WITH_NUMBER(op_binint, 4, push_signed)
-
-static ssm_status push_string(machine *m, ssm__pickle_kind kind, const unsigned char *data,
-                              size_t bytes)
-{
-    ssm__pickle_value *value = NULL;
-    SSM__TRY(push_new(m, kind, &value));
-    value->as.text.data = (const char *)data;
-    value->as.text.bytes = bytes;
-    return SSM_STATUS_OK;
-}
-
-/* Two's complement, little-endian. */
-static ssm_status push_long(machine *m, size_t width)
-{
-    const unsigned char *digits = NULL;
-    size_t bytes = 0;
-    SSM__TRY(take_counted(m, width, &digits, &bytes));
-    if (bytes > 8) {
-        return push_string(m, SSM__PICKLE_BIG_INT, digits, bytes);
-    }
-    uint64_t number = bytes > 0 && digits[bytes - 1] >= 0x80 ? UINT64_MAX : 0;
-    for (size_t i = bytes; i-- > 0;) {
-        number = number << 8 | digits[i];
-    }
-    return push_integer(m, SSM__PICKLE_INT, (int64_t)number);
-}
-
-static ssm_status op_long1(machine *m)
-{
-    return push_long(m, 1);
-}
-
-static ssm_status op_long4(machine *m)
-{
-    return push_long(m, 4);
-}
-
-static ssm_status op_binfloat(machine *m)
-{
-    const unsigned char *digits = NULL;
-    ssm__pickle_value *value = NULL;
-    SSM__TRY(take(m, 8, &digits));
-    SSM__TRY(push_new(m, SSM__PICKLE_FLOAT, &value));
-    uint64_t bits = 0;
-    for (int i = 0; i < 8; i++) { /* the one big-endian thing in a pickle */
-        bits = bits << 8 | digits[i];
-    }
-    memcpy(&value->as.number, &bits, sizeof bits);
-    return SSM_STATUS_OK;
-}
-
-static ssm_status push_text(machine *m, size_t width)
-{
-    const unsigned char *data = NULL;
-    size_t bytes = 0;
-    SSM__TRY(take_counted(m, width, &data, &bytes));
-    for (size_t i = 0; i < bytes;) {
-        size_t length = ssm__utf8_length((const char *)data + i, bytes - i);
-        if (length == 0) {
-            REFUSE(m, "a string is not valid UTF-8 at its byte %zu", i);
-        }
-        i += length;
-    }
-    return push_string(m, SSM__PICKLE_TEXT, data, bytes);
-}
-
-static ssm_status push_bytes(machine *m, size_t width)
-{
-    const unsigned char *data = NULL;
-    size_t bytes = 0;
-    SSM__TRY(take_counted(m, width, &data, &bytes));
-    return push_string(m, SSM__PICKLE_BYTES, data, bytes);
-}
-
-#define WITH_WIDTH(name, call, width)                                                              \
-    static ssm_status name(machine *m)                                                             \
-    {                                                                                              \
-        return call(m, width);                                                                     \
-    }
-WITH_WIDTH(op_text1, push_text, 1)
-WITH_WIDTH(op_text4, push_text, 4)
-WITH_WIDTH(op_text8, push_text, 8)
-WITH_WIDTH(op_bytes1, push_bytes, 1)
-WITH_WIDTH(op_bytes4, push_bytes, 4)
-WITH_WIDTH(op_bytes8, push_bytes, 8)
-
 /* ---- containers ------------------------------------------------------------------------------ */
 
 /* Adds the values from `first` up and pops them. */
-static ssm_status add_from(machine *m, ssm__pickle_value *list, size_t first)
+static ssm_status add_from(ssm__machine *m, ssm__pickle_value *list, size_t first)
 {
     for (size_t i = first; i < m->height; i++) {
         SSM__TRY(ssm__pickle_add(&m->site, list, m->stack[i], m->err));
@@ -334,83 +144,83 @@ static ssm_status add_from(machine *m, ssm__pickle_value *list, size_t first)
     return SSM_STATUS_OK;
 }
 
-static ssm_status collect(machine *m, ssm__pickle_kind kind, size_t first)
+static ssm_status collect(ssm__machine *m, ssm__pickle_kind kind, size_t first)
 {
     if (kind == SSM__PICKLE_DICT && (m->height - first) % 2 != 0) {
-        REFUSE(m, "a dict is made with a key without a value");
+        SSM__REFUSE(m, "a dict is made with a key without a value");
     }
     ssm__pickle_value *value = NULL;
     SSM__TRY(ssm__pickle_make(&m->site, kind, &value, m->err));
     SSM__TRY(add_from(m, value, first));
-    return push(m, value);
+    return ssm__machine_push(m, value);
 }
 
-static ssm_status collect_mark(machine *m, ssm__pickle_kind kind)
+static ssm_status collect_mark(ssm__machine *m, ssm__pickle_kind kind)
 {
     size_t first = 0;
     SSM__TRY(pop_mark(m, &first));
     return collect(m, kind, first);
 }
 
-static ssm_status collect_last(machine *m, size_t count)
+static ssm_status collect_last(ssm__machine *m, size_t count)
 {
     SSM__TRY(need(m, count));
     return collect(m, SSM__PICKLE_TUPLE, m->height - count);
 }
 
-static ssm_status collect_none(machine *m, ssm__pickle_kind kind)
+static ssm_status collect_none(ssm__machine *m, ssm__pickle_kind kind)
 {
     return collect(m, kind, m->height);
 }
 
-WITH_WIDTH(op_empty_tuple, collect_none, SSM__PICKLE_TUPLE)
-WITH_WIDTH(op_empty_list, collect_none, SSM__PICKLE_LIST)
-WITH_WIDTH(op_empty_dict, collect_none, SSM__PICKLE_DICT)
-WITH_WIDTH(op_empty_set, collect_none, SSM__PICKLE_SET)
-WITH_WIDTH(op_tuple, collect_mark, SSM__PICKLE_TUPLE)
-WITH_WIDTH(op_list, collect_mark, SSM__PICKLE_LIST)
-WITH_WIDTH(op_dict, collect_mark, SSM__PICKLE_DICT)
-WITH_WIDTH(op_frozenset, collect_mark, SSM__PICKLE_SET)
-WITH_WIDTH(op_tuple1, collect_last, 1)
-WITH_WIDTH(op_tuple2, collect_last, 2)
-WITH_WIDTH(op_tuple3, collect_last, 3)
+SSM__WITH_CONSTANT(static, op_empty_tuple, collect_none, SSM__PICKLE_TUPLE)
+SSM__WITH_CONSTANT(static, op_empty_list, collect_none, SSM__PICKLE_LIST)
+SSM__WITH_CONSTANT(static, op_empty_dict, collect_none, SSM__PICKLE_DICT)
+SSM__WITH_CONSTANT(static, op_empty_set, collect_none, SSM__PICKLE_SET)
+SSM__WITH_CONSTANT(static, op_tuple, collect_mark, SSM__PICKLE_TUPLE)
+SSM__WITH_CONSTANT(static, op_list, collect_mark, SSM__PICKLE_LIST)
+SSM__WITH_CONSTANT(static, op_dict, collect_mark, SSM__PICKLE_DICT)
+SSM__WITH_CONSTANT(static, op_frozenset, collect_mark, SSM__PICKLE_SET)
+SSM__WITH_CONSTANT(static, op_tuple1, collect_last, 1)
+SSM__WITH_CONSTANT(static, op_tuple2, collect_last, 2)
+SSM__WITH_CONSTANT(static, op_tuple3, collect_last, 3)
 
 /* The values from `first` up go into the container below them. */
-static ssm_status fill(machine *m, ssm__pickle_kind kind, size_t first)
+static ssm_status fill(ssm__machine *m, ssm__pickle_kind kind, size_t first)
 {
     if (first == floor_of(m)) {
-        REFUSE(m, "there is no %s below the items to add",
-               kind == SSM__PICKLE_DICT ? "dict" : "list");
+        SSM__REFUSE(m, "there is no %s below the items to add",
+                    kind == SSM__PICKLE_DICT ? "dict" : "list");
     }
     ssm__pickle_value *list = m->stack[first - 1];
     if (list->kind != kind) {
-        REFUSE(m, "items are added to %s as if it were %s", ssm__pickle_kind_name(list->kind),
-               ssm__pickle_kind_name(kind));
+        SSM__REFUSE(m, "items are added to %s as if it were %s", ssm__pickle_kind_name(list->kind),
+                    ssm__pickle_kind_name(kind));
     }
     if (kind == SSM__PICKLE_DICT && (m->height - first) % 2 != 0) {
-        REFUSE(m, "a dict gets a key without a value");
+        SSM__REFUSE(m, "a dict gets a key without a value");
     }
     return add_from(m, list, first);
 }
 
-static ssm_status fill_mark(machine *m, ssm__pickle_kind kind)
+static ssm_status fill_mark(ssm__machine *m, ssm__pickle_kind kind)
 {
     size_t first = 0;
     SSM__TRY(pop_mark(m, &first));
     return fill(m, kind, first);
 }
 
-WITH_WIDTH(op_appends, fill_mark, SSM__PICKLE_LIST)
-WITH_WIDTH(op_setitems, fill_mark, SSM__PICKLE_DICT)
-WITH_WIDTH(op_additems, fill_mark, SSM__PICKLE_SET)
+SSM__WITH_CONSTANT(static, op_appends, fill_mark, SSM__PICKLE_LIST)
+SSM__WITH_CONSTANT(static, op_setitems, fill_mark, SSM__PICKLE_DICT)
+SSM__WITH_CONSTANT(static, op_additems, fill_mark, SSM__PICKLE_SET)
 
-static ssm_status op_append(machine *m)
+static ssm_status op_append(ssm__machine *m)
 {
     SSM__TRY(need(m, 2));
     return fill(m, SSM__PICKLE_LIST, m->height - 1);
 }
 
-static ssm_status op_setitem(machine *m)
+static ssm_status op_setitem(ssm__machine *m)
 {
     SSM__TRY(need(m, 3));
     return fill(m, SSM__PICKLE_DICT, m->height - 2);
@@ -419,12 +229,12 @@ static ssm_status op_setitem(machine *m)
 /* ---- globals and calls ----------------------------------------------------------------------- */
 
 /* A line of the pickle as a text that lives as long as the pickle. */
-static ssm_status take_line(machine *m, ssm__pickle_value *out)
+static ssm_status take_line(ssm__machine *m, ssm__pickle_value *out)
 {
     const unsigned char *start = m->data + m->next;
     const unsigned char *end = m->next < m->size ? memchr(start, '\n', m->size - m->next) : NULL;
     if (end == NULL) {
-        REFUSE(m, "the name of a global does not end: the file is truncated");
+        SSM__REFUSE(m, "the name of a global does not end: the file is truncated");
     }
     *out = (ssm__pickle_value){.kind = SSM__PICKLE_TEXT};
     out->as.text.data = (const char *)start;
@@ -433,52 +243,52 @@ static ssm_status take_line(machine *m, ssm__pickle_value *out)
     return SSM_STATUS_OK;
 }
 
-static ssm_status op_global(machine *m)
+static ssm_status op_global(ssm__machine *m)
 {
     ssm__pickle_value module, name, *value = NULL;
     SSM__TRY(take_line(m, &module));
     SSM__TRY(take_line(m, &name));
     SSM__TRY(ssm__pickle_find_global(&m->site, &module, &name, &value, m->err));
-    return push(m, value);
+    return ssm__machine_push(m, value);
 }
 
-static ssm_status op_stack_global(machine *m)
+static ssm_status op_stack_global(ssm__machine *m)
 {
     ssm__pickle_value *module = NULL, *name = NULL, *value = NULL;
     SSM__TRY(pop(m, &name));
     SSM__TRY(pop(m, &module));
     if (module->kind != SSM__PICKLE_TEXT || name->kind != SSM__PICKLE_TEXT) {
-        REFUSE(m, "a global is named by %s and %s instead of two strings",
-               ssm__pickle_kind_name(module->kind), ssm__pickle_kind_name(name->kind));
+        SSM__REFUSE(m, "a global is named by %s and %s instead of two strings",
+                    ssm__pickle_kind_name(module->kind), ssm__pickle_kind_name(name->kind));
     }
     SSM__TRY(ssm__pickle_find_global(&m->site, module, name, &value, m->err));
-    return push(m, value);
+    return ssm__machine_push(m, value);
 }
 
-static ssm_status op_reduce(machine *m)
+static ssm_status op_reduce(ssm__machine *m)
 {
     ssm__pickle_value *callable = NULL, *arguments = NULL, *value = NULL;
     SSM__TRY(pop(m, &arguments));
     SSM__TRY(pop(m, &callable));
     SSM__TRY(ssm__pickle_call(&m->site, callable, arguments, &value, m->err));
-    return push(m, value);
+    return ssm__machine_push(m, value);
 }
 
 /* State of an object: of an OrderedDict it is attributes such as _metadata, which say nothing of
  * the tensors. */
-static ssm_status op_build(machine *m)
+static ssm_status op_build(ssm__machine *m)
 {
     ssm__pickle_value *state = NULL, *object = NULL;
     SSM__TRY(pop(m, &state));
     SSM__TRY(top(m, &object));
     if (object->kind != SSM__PICKLE_DICT) {
-        REFUSE(m, "opcode BUILD sets attributes of %s; only an OrderedDict may have some",
-               ssm__pickle_kind_name(object->kind));
+        SSM__REFUSE(m, "opcode BUILD sets attributes of %s; only an OrderedDict may have some",
+                    ssm__pickle_kind_name(object->kind));
     }
     return SSM_STATUS_OK;
 }
 
-static ssm_status op_binpersid(machine *m)
+static ssm_status op_binpersid(ssm__machine *m)
 {
     ssm__pickle_value *id = NULL, *value = NULL;
     SSM__TRY(pop(m, &id));
@@ -488,37 +298,38 @@ static ssm_status op_binpersid(machine *m)
         return ssm__pickle_no_memory(&m->site, m->err);
     }
     m->out->storages[m->out->storage_count++] = value->as.storage;
-    return push(m, value);
+    return ssm__machine_push(m, value);
 }
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-static ssm_status check_protocol(machine *m, uint64_t protocol)
+static ssm_status check_protocol(ssm__machine *m, uint64_t protocol)
 {
     if (protocol < 2 || protocol > 5) {
-        REFUSE(m, "pickle protocol %" PRIu64 "; torch.save writes 2, and 2 to 5 are known",
-               protocol);
+        SSM__REFUSE(m, "pickle protocol %" PRIu64 "; torch.save writes 2, and 2 to 5 are known",
+                    protocol);
     }
     return SSM_STATUS_OK;
 }
-WITH_NUMBER(op_proto, 1, check_protocol)
+SSM__WITH_NUMBER(static, op_proto, 1, check_protocol)
 
 /* A frame is only a hint for buffering. */
-static ssm_status check_frame(machine *m, uint64_t length)
+static ssm_status check_frame(ssm__machine *m, uint64_t length)
 {
     if (length > m->size - m->next) {
-        REFUSE(m, "a frame of %" PRIu64 " bytes, but only %zu follow: truncated or damaged", length,
-               m->size - m->next);
+        SSM__REFUSE(m, "a frame of %" PRIu64 " bytes, but only %zu follow: truncated or damaged",
+                    length, m->size - m->next);
     }
     return SSM_STATUS_OK;
 }
-WITH_NUMBER(op_frame, 8, check_frame)
+SSM__WITH_NUMBER(static, op_frame, 8, check_frame)
 
-static ssm_status op_stop(machine *m)
+static ssm_status op_stop(ssm__machine *m)
 {
     if (m->height != 1 || m->n_marks != 0) {
-        REFUSE(m, "the pickle ends with %zu values and %zu marks on its stack; expected one value",
-               m->height, m->n_marks);
+        SSM__REFUSE(
+            m, "the pickle ends with %zu values and %zu marks on its stack; expected one value",
+            m->height, m->n_marks);
     }
     m->out->value = m->stack[0];
     m->stopped = true;
@@ -527,7 +338,7 @@ static ssm_status op_stop(machine *m)
 
 typedef struct opcode {
     const char *name;
-    operation_fn *run; /* NULL: known to Python, refused here */
+    ssm__operation_fn *run; /* NULL: known to Python, refused here */
 } opcode;
 
 static const opcode opcodes[256] = {
@@ -536,16 +347,16 @@ static const opcode opcodes[256] = {
     ['0'] = {"POP", op_pop},
     ['1'] = {"POP_MARK", op_pop_mark},
     ['2'] = {"DUP", op_dup},
-    ['N'] = {"NONE", op_none},
-    ['J'] = {"BININT", op_binint},
-    ['K'] = {"BININT1", op_binint1},
-    ['M'] = {"BININT2", op_binint2},
-    ['G'] = {"BINFLOAT", op_binfloat},
-    ['T'] = {"BINSTRING", op_text4},
-    ['U'] = {"SHORT_BINSTRING", op_text1},
-    ['X'] = {"BINUNICODE", op_text4},
-    ['B'] = {"BINBYTES", op_bytes4},
-    ['C'] = {"SHORT_BINBYTES", op_bytes1},
+    ['N'] = {"NONE", ssm__op_none},
+    ['J'] = {"BININT", ssm__op_binint},
+    ['K'] = {"BININT1", ssm__op_binint1},
+    ['M'] = {"BININT2", ssm__op_binint2},
+    ['G'] = {"BINFLOAT", ssm__op_binfloat},
+    ['T'] = {"BINSTRING", ssm__op_text4},
+    ['U'] = {"SHORT_BINSTRING", ssm__op_text1},
+    ['X'] = {"BINUNICODE", ssm__op_text4},
+    ['B'] = {"BINBYTES", ssm__op_bytes4},
+    ['C'] = {"SHORT_BINBYTES", ssm__op_bytes1},
     [')'] = {"EMPTY_TUPLE", op_empty_tuple},
     [']'] = {"EMPTY_LIST", op_empty_list},
     ['}'] = {"EMPTY_DICT", op_empty_dict},
@@ -572,13 +383,13 @@ static const opcode opcodes[256] = {
     [0x85] = {"TUPLE1", op_tuple1},
     [0x86] = {"TUPLE2", op_tuple2},
     [0x87] = {"TUPLE3", op_tuple3},
-    [0x88] = {"NEWTRUE", op_true},
-    [0x89] = {"NEWFALSE", op_false},
-    [0x8a] = {"LONG1", op_long1},
-    [0x8b] = {"LONG4", op_long4},
-    [0x8c] = {"SHORT_BINUNICODE", op_text1},
-    [0x8d] = {"BINUNICODE8", op_text8},
-    [0x8e] = {"BINBYTES8", op_bytes8},
+    [0x88] = {"NEWTRUE", ssm__op_true},
+    [0x89] = {"NEWFALSE", ssm__op_false},
+    [0x8a] = {"LONG1", ssm__op_long1},
+    [0x8b] = {"LONG4", ssm__op_long4},
+    [0x8c] = {"SHORT_BINUNICODE", ssm__op_text1},
+    [0x8d] = {"BINUNICODE8", ssm__op_text8},
+    [0x8e] = {"BINBYTES8", ssm__op_bytes8},
     [0x8f] = {"EMPTY_SET", op_empty_set},
     [0x90] = {"ADDITEMS", op_additems},
     [0x91] = {"FROZENSET", op_frozenset},
@@ -601,18 +412,18 @@ static const opcode opcodes[256] = {
     ['o'] = {"OBJ", NULL},
 };
 
-static ssm_status step(machine *m)
+static ssm_status step(ssm__machine *m)
 {
     m->site.at = m->next;
     const unsigned char *code = NULL;
-    SSM__TRY(take(m, 1, &code));
+    SSM__TRY(ssm__machine_take(m, 1, &code));
     const opcode *op = &opcodes[*code];
     if (op->name == NULL) {
-        REFUSE(m, "byte 0x%02x is no pickle opcode: damaged, or not a pickle", *code);
+        SSM__REFUSE(m, "byte 0x%02x is no pickle opcode: damaged, or not a pickle", *code);
     }
     if (op->run == NULL) {
-        REFUSE(m, "opcode %s is not one that torch.save writes for a state dict; refused",
-               op->name);
+        SSM__REFUSE(m, "opcode %s is not one that torch.save writes for a state dict; refused",
+                    op->name);
     }
     return op->run(m);
 }
@@ -621,11 +432,11 @@ ssm_status ssm__pickle_read(const ssm__pickle_input *input, ssm__bump *memory, s
                             ssm_error *err)
 {
     *out = (ssm__pickle){0};
-    machine m = {.site = {.input = input, .memory = memory},
-                 .data = input->data,
-                 .size = input->size,
-                 .out = out,
-                 .err = err};
+    ssm__machine m = {.site = {.input = input, .memory = memory},
+                      .data = input->data,
+                      .size = input->size,
+                      .out = out,
+                      .err = err};
     while (!m.stopped) {
         SSM__TRY(step(&m));
     }

@@ -137,17 +137,17 @@ static ssm_status explain(const ssm__zip *zip, zip_error_t *error, ssm_error *er
                      "the zip archive cannot be read: %s", zip_error_strerror(error));
 }
 
-static bool try_archive(ssm__zip *zip, zip_error_t *error)
+/* zip->archive stays NULL where it fails. */
+static void try_archive(ssm__zip *zip, zip_error_t *error)
 {
     zip_source_t *bytes = zip_source_function_create(source_call, &zip->source, error);
     if (bytes == NULL) {
-        return false;
+        return;
     }
     zip->archive = zip_open_from_source(bytes, ZIP_RDONLY, error);
     if (zip->archive == NULL) {
         zip_source_free(bytes);
     }
-    return zip->archive != NULL;
 }
 
 static ssm_status open_archive(ssm__zip *zip, ssm_error *err)
@@ -157,7 +157,10 @@ static ssm_status open_archive(ssm__zip *zip, ssm_error *err)
     zip_error_init(&error);
     /* libzip reports some allocations that failed as a bad archive. A second try tells them apart:
      * it begins with an allocation whose failure is reported as such. */
-    if (!try_archive(zip, &error) && !try_archive(zip, &error)) {
+    for (int tries = 0; tries < 2 && zip->archive == NULL; tries++) {
+        try_archive(zip, &error);
+    }
+    if (zip->archive == NULL) {
         status = explain(zip, &error, err);
     }
     zip_error_fini(&error);
