@@ -5,10 +5,80 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
+#include <jansson.h>
+
+/* One field of a line: no tabs and newlines in it. */
+static void put_field(FILE *file, const char *text, char end)
+{
+    for (; *text != '\0'; text++) {
+        fputc(*text == '\t' || *text == '\n' ? ' ' : *text, file);
+    }
+    fputc(end, file);
+}
+
+void message_log(const char *rule, const ssm_error *err)
+{
+    const char *path = getenv("SSM_MALFORMED_INDEX");
+    FILE *file = path == NULL ? NULL : fopen(path, "a");
+    if (file != NULL) {
+        put_field(file, program_invocation_short_name, '\t');
+        put_field(file, rule, '\t');
+        /* Where no tensor or field is named, the file is: its name, not that of a scratch folder.
+         */
+        const char *slash = strrchr(err->file, '/');
+        put_field(file,
+                  err->tensor[0] != '\0' ? err->tensor
+                  : slash != NULL        ? slash + 1
+                                         : err->file,
+                  '\t');
+        put_field(file, err->message, '\n');
+        fclose(file);
+    }
+}
+
+/* What a finding of the JSON object says has the message in it. */
+static bool has_message(const json_t *root, const char *message)
+{
+    size_t i;
+    json_t *finding;
+    json_array_foreach(json_object_get(root, "findings"), i, finding)
+    {
+        const char *kind = json_string_value(json_object_get(finding, "kind"));
+        const char *text = json_string_value(json_object_get(finding, "text"));
+        if (kind != NULL && text != NULL && strcmp(kind, "problem") == 0 &&
+            strstr(text, message) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void message_from_doctor(const char *rule, const char *model, const ssm_error *err)
+{
+    char command[2048];
+    snprintf(command, sizeof command, "'%s' doctor '%s' --json 2>/dev/null </dev/null", SSM_PROGRAM,
+             model);
+    FILE *program = popen(command, "r");
+    assert_non_null(program);
+    json_error_t problem;
+    json_t *root = json_loadf(program, 0, &problem);
+    const int code = pclose(program);
+    if (root == NULL || !WIFEXITED(code) || WEXITSTATUS(code) != (int)err->status) {
+        fail_msg("%s: doctor ends with %d (%s), not with status %d: %s", rule, code, problem.text,
+                 (int)err->status, err->message);
+    }
+    if (!has_message(root, err->message)) {
+        fail_msg("%s: doctor does not say: %s", rule, err->message);
+    }
+    json_decref(root);
+}
 
 void message_expect(message_list *list, const char *rule, ssm_status status, ssm_status expected,
                     const ssm_error *err, const char *part)
@@ -32,4 +102,5 @@ void message_expect(message_list *list, const char *rule, ssm_status status, ssm
         }
     }
     list->rules[list->count++] = rule;
+    message_log(rule, err);
 }

@@ -6,6 +6,14 @@
 
 enum { MESSAGES_MAX = 160 };
 
+/* Adds a line "test, rule, place, message" to the file that SSM_MALFORMED_INDEX names, when it is
+ * set: tools/malformed_index.sh makes the index of all malformed input from them. Tests that use
+ * message_expect need not call it. */
+void message_log(const char *rule, const ssm_error *err);
+
+/* Fails the test unless `doctor MODEL` says the message of err and gives its status. */
+void message_from_doctor(const char *rule, const char *model, const ssm_error *err);
+
 /* The messages seen so far. Start from {0}. */
 typedef struct message_list {
     const char *rules[MESSAGES_MAX];

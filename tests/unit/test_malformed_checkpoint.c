@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -30,6 +31,9 @@ static void expect_refusal(edit *e, const char *name, const char *rule, const ch
     ssm_status status = ssm_checkpoint_open(path, NULL, &checkpoint, &err);
     assert_null(checkpoint);
     message_expect(list, rule, status, SSM_STATUS_FILE, &err, part);
+    if (access(path, F_OK) == 0) { /* what is not there, the program looks for in the cache too */
+        message_from_doctor(rule, path, &err);
+    }
 }
 
 /* ---- config.json ----------------------------------------------------------------------------- */
@@ -181,6 +185,24 @@ static void texts_of_a_configuration(void **state)
         expect_refusal(e, NULL, config_texts[i].rule, config_texts[i].part);
         edit_free(e);
     }
+}
+
+/* JSON inside JSON, far deeper than any parser's stack should be asked to go. */
+static void recursive_json(void **state)
+{
+    (void)state;
+    enum { DEPTH = 100000 };
+    static char text[DEPTH + 1];
+    memset(text, '[', DEPTH);
+    edit *e = edit_create(NULL);
+    edit_write(e);
+    edit_write_text(e, "config.json", text);
+    expect_refusal(e, NULL, "config is not recursive", "nested too deeply");
+    edit_write_config(e);
+    memcpy(text, "{\"weight_map\":", 14);
+    edit_write_text(e, "model.safetensors.index.json", text);
+    expect_refusal(e, NULL, "index is not recursive", "nested too deeply");
+    edit_free(e);
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
@@ -354,6 +376,10 @@ static void mamba2_tensors(edit *e)
         edit_rename(e, name, to);
     }
 }
+static void odd_prefix(edit *e)
+{
+    edit_prefix(e, "backbone.", "my.own.");
+}
 static void other_model(edit *e)
 {
     edit_prefix(e, "backbone.layers.", "transformer.h.");
@@ -448,6 +474,7 @@ static const tensor_row tensor_rows[] = {
     {"no norms on dt", dt_norm, "the tensor belongs to no slot"},
     {"no head bias", head_bias, "the tensor belongs to no slot"},
     {"mamba tensors under mamba", mamba2_tensors, "the tensors are those of Mamba-2"},
+    {"the prefix is known", odd_prefix, "my.own."},
     {"layers are named", other_model, "none of the 39 tensors is named like a layer"},
     {"there are tensors", no_tensors, "none of the 0 tensors is named like a layer"},
     {"all layers have the bias or none", one_bias_missing,
@@ -562,11 +589,17 @@ static int report(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(claims_of_a_configuration), cmocka_unit_test(expand_alone_is_a_claim),
-        cmocka_unit_test(a_family_is_named),         cmocka_unit_test(texts_of_a_configuration),
-        cmocka_unit_test(texts_of_an_index),         cmocka_unit_test(missing_shards),
-        cmocka_unit_test(index_against_shards),      cmocka_unit_test(tensors_of_a_checkpoint),
-        cmocka_unit_test(files_of_a_directory),      cmocka_unit_test(trailing_bytes),
+        cmocka_unit_test(claims_of_a_configuration),
+        cmocka_unit_test(expand_alone_is_a_claim),
+        cmocka_unit_test(a_family_is_named),
+        cmocka_unit_test(texts_of_a_configuration),
+        cmocka_unit_test(recursive_json),
+        cmocka_unit_test(texts_of_an_index),
+        cmocka_unit_test(missing_shards),
+        cmocka_unit_test(index_against_shards),
+        cmocka_unit_test(tensors_of_a_checkpoint),
+        cmocka_unit_test(files_of_a_directory),
+        cmocka_unit_test(trailing_bytes),
     };
     return cmocka_run_group_tests(tests, make, report);
 }

@@ -37,6 +37,10 @@ static const header_row header_rows[] = {
     {"numbers fit 64 bits",
      "{\"a\":{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,1]}}", 1,
      "JSON"},
+    {"offsets fit 63 bits", "{\"a\":{" F32_2 ",\"data_offsets\":[0,18446744073709551615]}}", 8,
+     "JSON"},
+    {"the end of a tensor fits", "{\"a\":{" F32_2 ",\"data_offsets\":[0,9223372036854775807]}}", 8,
+     "9223372036854775807"},
     /* entries */
     {"entry is an object", "{\"a\":[]}", 0, "not an object with dtype, shape, data_offsets"},
     {"entry has a dtype", "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "no dtype"},
@@ -184,6 +188,23 @@ static const file_row file_rows[] = {
     {"not xz", "\xfd\x37zXZ\0\0\0", 8, "xz-compressed"},
 };
 
+/* JSON inside JSON, far deeper than any parser's stack should be asked to go. */
+static void recursive_header(message_list *list)
+{
+    enum { DEPTH = 100000 };
+    static unsigned char block[8 + 5 * DEPTH];
+    memset(block, 0, 8);
+    block[0] = (5 * DEPTH) & 0xff;
+    block[1] = (5 * DEPTH) >> 8 & 0xff;
+    block[2] = (5 * DEPTH) >> 16;
+    for (size_t i = 0; i < DEPTH; i++) {
+        memcpy(block + 8 + 5 * i, "{\"a\":", 5);
+    }
+    ssm_error err;
+    ssm_status status = parse(block, sizeof block, &err);
+    message_expect(list, "header is not recursive", status, SSM_STATUS_FILE, &err, "nested too deeply");
+}
+
 static void each_rule_has_its_message(void **state)
 {
     (void)state;
@@ -201,6 +222,7 @@ static void each_rule_has_its_message(void **state)
         ssm_status status = parse(row->data, size, &err);
         message_expect(list, row->rule, status, SSM_STATUS_FILE, &err, row->part);
     }
+    recursive_header(list);
     printf("%d malformed safetensors files\n", list->count);
     free(list);
 }

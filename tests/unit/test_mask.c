@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "ssmscope/model.h"
+#include "test_messages.h"
 #include "test_paths.h"
 
 enum {
@@ -221,6 +222,7 @@ static void files_of_other_programs(void **state)
             fail_msg("%s: status %d, '%s': '%s'", cases[i].rule, (int)status, err.file,
                      err.message);
         }
+        message_log(cases[i].rule, &err);
     }
     printf("%d malformed masks\n", refused);
     assert_int_equal(ssm__write_file(path, "\x10\0\0\0", 4, NULL), SSM_STATUS_OK);

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "test_numbers.h"
+#include "test_messages.h"
 #include "test_paths.h"
 #include "toy_recording.h"
 
@@ -186,9 +187,10 @@ static const malformed cases[] = {
     JSON("a window longer than the window", "\"tokens\": 150", "\"tokens\": 151",
          "expected 2 … 150"),
     JSON("a negative offset", "\"token_offset\": 0", "\"token_offset\": -1", "found -1"),
-    JSON("a path out of the recording", "windows/00000.safetensors", "../00000.safetensors",
+    JSON("paths stay inside (..)", "windows/00000.safetensors", "../00000.safetensors",
          "without '..'"),
-    JSON("an absolute path", "windows/00000.safetensors", "/etc/passwd", "inside the recording"),
+    JSON("paths stay inside (absolute)", "windows/00000.safetensors", "/etc/passwd",
+         "inside the recording"),
     JSON("two windows in one file", "windows/00000.safetensors", "windows/00001.safetensors",
          "two windows name the file"),
     JSON("a domain without a name", "\"domain\": \"pro_se\"", "\"domain\": \"\"", "1 … 180 bytes"),
@@ -308,6 +310,7 @@ static void malformed_recordings_are_refused(void **state)
             fail_msg("%s: status %d, file '%s', place '%s', message '%s'", cases[i].rule,
                      (int)status, err.file, err.tensor, err.message);
         }
+        message_log(cases[i].rule, &err);
         test_remove_directory(root);
     }
     printf("%zu malformed recordings\n", sizeof cases / sizeof cases[0]);

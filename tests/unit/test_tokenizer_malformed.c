@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "test_messages.h"
 #include "test_paths.h"
 #include "tokenizer/growable.h"
 #include "tokenizer/tokenizer.h"
@@ -142,11 +143,11 @@ static const broken table[] = {
     /* post-processor */
     {"unknown post-processor", "post_processor", "{\"type\":\"BertProcessing\"}",
      "post_processor BertProcessing is not supported yet"},
-    {"template without the text", "post_processor",
+    {"a template has the text once (not at all)", "post_processor",
      TEMPLATE("[" PART_S "]", "{\"s\":{\"ids\":[3]}}"), "one Sequence A"},
-    {"template with the text twice", "post_processor", TEMPLATE("[" PART_A "," PART_A "]", "{}"),
-     "one Sequence A"},
-    {"template with another text", "post_processor",
+    {"a template has the text once (twice)", "post_processor",
+     TEMPLATE("[" PART_A "," PART_A "]", "{}"), "one Sequence A"},
+    {"a template has the text once (another)", "post_processor",
      TEMPLATE("[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}]", "{}"), "one Sequence A"},
     {"template with a missing token", "post_processor", TEMPLATE("[" PART_S "," PART_A "]", "{}"),
      "no ids for \"s\""},
@@ -175,19 +176,22 @@ static const broken table[] = {
     {"unk_token outside", "model", MODEL("\"unk_token\":\"<unk>\","),
      "unk_token \"<unk>\" is not in the vocabulary"},
     {"unk_token is no string", "model", MODEL("\"unk_token\":0,"), "needs a string \"unk_token\""},
-    {"no vocabulary", "model", "{\"type\":\"BPE\"," MERGES "}", "non-empty object \"vocab\""},
-    {"empty vocabulary", "model", "{\"type\":\"BPE\",\"vocab\":{}," MERGES "}", "non-empty object"},
-    {"negative id", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":-1}," MERGES "}",
-     "\"a\" needs an id"},
-    {"fractional id", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":0.5}," MERGES "}",
-     "needs an id"},
-    {"huge id", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":2147483647}," MERGES "}",
-     "needs an id"},
+    {"there is a vocabulary (none)", "model", "{\"type\":\"BPE\"," MERGES "}",
+     "non-empty object \"vocab\""},
+    {"there is a vocabulary (empty)", "model", "{\"type\":\"BPE\",\"vocab\":{}," MERGES "}",
+     "non-empty object"},
+    {"ids are small whole numbers (negative)", "model",
+     "{\"type\":\"BPE\",\"vocab\":{\"a\":-1}," MERGES "}", "\"a\" needs an id"},
+    {"ids are small whole numbers (fractional)", "model",
+     "{\"type\":\"BPE\",\"vocab\":{\"a\":0.5}," MERGES "}", "needs an id"},
+    {"ids are small whole numbers (huge)", "model",
+     "{\"type\":\"BPE\",\"vocab\":{\"a\":2147483647}," MERGES "}", "needs an id"},
     {"one id twice", "model", "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0}," MERGES "}",
      "gives the id 0"},
-    {"no merges", "model", "{\"type\":\"BPE\"," VOCAB "}", "\"merges\""},
-    {"empty merges", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[]}", "found 0"},
-    {"merges is no list", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":{}}", "list \"merges\""},
+    {"there are merges (none)", "model", "{\"type\":\"BPE\"," VOCAB "}", "\"merges\""},
+    {"there are merges (empty)", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[]}", "found 0"},
+    {"there are merges (no list)", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":{}}",
+     "list \"merges\""},
     {"merges of a version only", "model",
      "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"#version: 1\"]}", "no entry but"},
     {"merge of one token", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"ab\"]}",
@@ -198,9 +202,11 @@ static const broken table[] = {
      "{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\",\"b\",\"ab\"]]}", "merges[0] is not a pair"},
     {"merge forms mixed", "model",
      "{\"type\":\"BPE\"," VOCAB ",\"merges\":[[\"a\",\"b\"],\"a b\"]}", "merges[1] is not a pair"},
-    {"merge left outside", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"x b\"]}",
+    {"merges are of known tokens (left)", "model",
+     "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"x b\"]}",
      "merges[0]: \"x\" is not in the vocabulary"},
-    {"merge right outside", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a x\"]}",
+    {"merges are of known tokens (right)", "model",
+     "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a x\"]}",
      "merges[0]: \"x\" is not in the vocabulary"},
     {"merge result outside", "model", "{\"type\":\"BPE\"," VOCAB ",\"merges\":[\"a b\",\"b a\"]}",
      "merges[1]: \"ba\" is not in the vocabulary"},
@@ -246,6 +252,9 @@ static void check_refused(const char *rule, const char *text, size_t bytes, cons
         fail_msg("%s: \"%s\" does not hold \"%s\"", rule, err.message, message);
     }
     assert_string_equal(err.file, "t.json");
+    if (strcmp(rule, "cut off") != 0) {
+        message_log(rule, &err);
+    }
 }
 
 static void each_rule(void **state)
@@ -266,6 +275,10 @@ static void not_json(void **state)
     check_refused("a list", "[]", 2, "must be an object");
     const char duplicate[] = "{\"version\":\"1.0\",\"version\":\"1.0\"}";
     check_refused("duplicate key", duplicate, strlen(duplicate), "duplicate");
+    enum { DEPTH = 100000 };
+    static char nested[DEPTH + 1];
+    memset(nested, '[', DEPTH);
+    check_refused("recursive JSON", nested, DEPTH, "nested too deeply");
     ssm_text text = build("", "0");
     for (size_t cut = 1; cut < text.bytes; cut += 7) {
         check_refused("cut off", text.data, cut, "");
