@@ -300,6 +300,37 @@ static void their_good_neighbours(void **state)
     }
 }
 
+#define PLACED(name, rest) "X\1\0\0\0" name TENSOR_OF(STORAGE, rest)
+#define TRANSPOSED         "K\0K\2K\2\206K\1K\2\206"
+#define REPEATED           "K\0J\0\0\20\0K\4\206K\0K\1\206" /* 2^20 × 4 floats: 16 MiB */
+
+/* Equal views share their copy, which so counts once; the limit is of all copies together. */
+static void copies_are_shared_and_limited(void **state)
+{
+    (void)state;
+    static const char same[] = "\200\2}(" PLACED("a", TRANSPOSED) PLACED("b", TRANSPOSED)
+        PLACED("c", REPEATED) PLACED("d", REPEATED) "u.";
+    static const char two[] =
+        "\200\2}(" PLACED("a", REPEATED) PLACED("b", "K\0J\0\0\20\0K\3\206K\0K\1\206") "u.";
+    const zip_part parts[] = {{.name = "x/data.pkl", .data = same, .size = sizeof same - 1},
+                              {.name = "x/data/0", .data = numbers, .size = sizeof numbers}};
+    size_t bytes = 0;
+    ssm__torch_file *file = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    unsigned char *archive = zip_build(parts, 2, &bytes);
+    /* 16 bytes of storage and 16 MiB: just a and c. */
+    assert_int_equal(ssm__torch_parse("same.bin", archive, bytes, &file, &err), SSM_STATUS_OK);
+    const float *a = ssm__torch_find(file, "a")->data;
+    assert_ptr_equal(a, ssm__torch_find(file, "b")->data);
+    assert_ptr_equal(ssm__torch_find(file, "c")->data, ssm__torch_find(file, "d")->data);
+    assert_true(a[0] == 1 && a[1] == 3 && a[2] == 2 && a[3] == 4);
+    ssm__torch_close(file);
+    free(archive);
+    assert_int_equal(parse(two, sizeof two - 1, &file, &err), SSM_STATUS_FILE);
+    assert_non_null(strstr(err.message, "would take more than its storages and 16 MiB"));
+}
+
 static void errors_say_where(void **state)
 {
     (void)state;
@@ -384,6 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rule_has_its_message),
         cmocka_unit_test(their_good_neighbours),
+        cmocka_unit_test(copies_are_shared_and_limited),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(bombs),
         cmocka_unit_test(memory_limit),
