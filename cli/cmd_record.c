@@ -23,7 +23,7 @@ typedef struct record_arguments {
 /* What will be written. */
 typedef struct record_plan {
     int64_t calibration, evaluation; /* windows of a domain */
-    int64_t domains, layers;
+    int64_t domains, layers, attention;
     double window_bytes, gram_bytes, total_bytes;
 } record_plan;
 
@@ -74,9 +74,15 @@ static ssm_status choose_windows(const record_arguments *args, const ssm_corpus 
     return SSM_STATUS_OK;
 }
 
-static void plan_bytes(const record_arguments *args, const ssm_config *config, record_plan *plan)
+static void plan_bytes(const record_arguments *args, const ssm_checkpoint *checkpoint,
+                       record_plan *plan)
 {
-    plan->layers = args->layers.count > 0 ? args->layers.count : config->n_layers;
+    const ssm_config *config = ssm_checkpoint_config(checkpoint);
+    plan->attention = 0;
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        plan->attention += ssm_checkpoint_layer_kind(checkpoint, layer) == SSM_LAYER_ATTENTION;
+    }
+    plan->layers = args->layers.count > 0 ? args->layers.count : config->n_layers - plan->attention;
     cli_plan_recording one = cli_plan_record(config, plan->layers, args->window);
     plan->window_bytes = (double)one.window_bytes;
     plan->gram_bytes = args->no_gram ? 0 : (double)one.window_gram_bytes;
@@ -97,6 +103,11 @@ static void note_plan(cli_context *context, const record_arguments *args, const 
              (long long)plan->domains, plan->domains == 1 ? "" : "s", (long long)plan->calibration,
              (long long)plan->evaluation, (long long)args->window, (long long)plan->layers,
              plan->layers == 1 ? "" : "s", total);
+    if (plan->attention > 0) {
+        cli_note(context,
+                 "%lld of the layers are attention: they have no states and are not recorded",
+                 (long long)plan->attention);
+    }
     /* The directory is made later; its parent is on the same disk unless something is mounted. */
     struct statvfs disk;
     char parent[PATH_MAX];
@@ -217,7 +228,7 @@ static ssm_status run_record(cli_context *context, const void *arguments, ssm_er
         status = choose_windows(args, &corpus, &plan, err);
     }
     if (status == SSM_STATUS_OK) {
-        plan_bytes(args, source.config, &plan);
+        plan_bytes(args, source.checkpoint, &plan);
         note_plan(context, args, &plan);
         status = record(context, args, &source, &corpus, &plan, err);
     }

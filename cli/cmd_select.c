@@ -12,18 +12,26 @@ typedef struct select_arguments {
     int64_t budget, scope, seed;
 } select_arguments;
 
-static int64_t kept_modes(const ssm_mask *mask)
+/* What the mask says about layers that have states: those of attention stand whole in it. */
+typedef struct mask_sums {
+    int64_t layers, modes, kept;
+} mask_sums;
+
+static mask_sums sums_of(const ssm_mask *mask, const ssm_recording *recording)
 {
-    int64_t kept = 0;
-    int64_t count = mask->n_layers * mask->n_channels * mask->d_state;
-    for (int64_t i = 0; i < count; i++) {
-        kept += mask->keep[i] != 0;
+    const int64_t attention = ssm_recording_get_info(recording)->n_attention;
+    const int64_t per_layer = mask->n_channels * mask->d_state;
+    mask_sums sums = {.layers = mask->n_layers - attention, .kept = -attention * per_layer};
+    sums.modes = sums.layers * per_layer;
+    for (int64_t i = 0; i < mask->n_layers * per_layer; i++) {
+        sums.kept += mask->keep[i] != 0;
     }
-    return kept;
+    return sums;
 }
 
 static ssm_status print_json(const cli_context *context, const select_arguments *args,
-                             const ssm_mask *mask, const char *digest, ssm_error *err)
+                             const ssm_mask *mask, mask_sums sums, const char *digest,
+                             ssm_error *err)
 {
     cli_json json = cli_json_create(context, "select");
     cli_json_integer(&json, json.root, "seed", args->seed);
@@ -38,20 +46,18 @@ static ssm_status print_json(const cli_context *context, const select_arguments 
     cli_json_text(&json, written, "rule", mask->rule);
     cli_json_integer(&json, written, "budget", mask->budget);
     cli_json_text(&json, written, "scope", mask->scope);
-    cli_json_integer(&json, written, "kept", kept_modes(mask));
-    cli_json_integer(&json, written, "modes", mask->n_layers * mask->n_channels * mask->d_state);
+    cli_json_integer(&json, written, "kept", sums.kept);
+    cli_json_integer(&json, written, "modes", sums.modes);
     return cli_json_print(&json, err);
 }
 
-static void print_for_people(const select_arguments *args, const ssm_mask *mask)
+static void print_for_people(const select_arguments *args, const ssm_mask *mask, mask_sums sums)
 {
-    int64_t kept = kept_modes(mask);
-    int64_t modes = mask->n_layers * mask->n_channels * mask->d_state;
     printf("%s: rule %s, %lld of %lld modes kept in each of %lld %ss of %lld layers (%.1f %% "
            "of the state)\n",
            args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
-           (long long)mask->n_channels, mask->scope, (long long)mask->n_layers,
-           100.0 * (double)kept / (double)modes);
+           (long long)mask->n_channels, mask->scope, (long long)sums.layers,
+           100.0 * (double)sums.kept / (double)sums.modes);
 }
 
 static ssm_status run_select(cli_context *context, const void *arguments, ssm_error *err)
@@ -73,9 +79,9 @@ static ssm_status run_select(cli_context *context, const void *arguments, ssm_er
     status = status == SSM_STATUS_OK ? ssm_file_digest(args->output, digest, err) : status;
     if (status == SSM_STATUS_OK) {
         if (context->globals.json) {
-            status = print_json(context, args, &mask, digest, err);
+            status = print_json(context, args, &mask, sums_of(&mask, recording), digest, err);
         } else {
-            print_for_people(args, &mask);
+            print_for_people(args, &mask, sums_of(&mask, recording));
         }
     }
     ssm_mask_free(&mask);

@@ -88,8 +88,10 @@ static ssm_status print_layers(const ssm_verify_result *result, int64_t n_layers
         double summands = 0;
         double reference = 0;
         double deployment = 0;
+        bool found = false; /* layers of attention are not verified */
         for (int64_t i = 0; i < result->n_reconstruction; i++) {
             if (result->reconstruction[i].layer == layer) {
+                found = true;
                 summands = larger(summands, result->reconstruction[i].rel_l2);
                 reference = larger(reference, result->reconstruction[i].rel_l2_reference);
             }
@@ -98,6 +100,9 @@ static ssm_status print_layers(const ssm_verify_result *result, int64_t n_layers
             if (result->deployment[i].layer == layer) {
                 deployment = larger(deployment, result->deployment[i].relative_deviation);
             }
+        }
+        if (!found) {
+            continue;
         }
         cli_table_cell(&table, "%lld", (long long)layer);
         cli_table_cell(&table, "%.1e", summands);

@@ -16,7 +16,7 @@ typedef struct ssm_record_options {
     bool no_gram;
     bool keep_window_gram; /* keep the calibration windows' Grams too */
     bool resume;           /* go on with a recording that was stopped; refuse another one's */
-    const int64_t *layers; /* NULL: all */
+    const int64_t *layers; /* NULL: all that have states, so not those of attention */
     int64_t n_layers;
     const int64_t *budgets; /* NULL: N/4, N/2, 3N/4 */
     int64_t n_budgets;
@@ -30,7 +30,7 @@ typedef struct ssm_record_options {
 /* Records the windows of corpus into `directory` (created). One forward pass per window.
  * A whole-window pass (chunk 0) needs memory for one layer's sums and one window's residual stream.
  * Errors: USAGE (a domain has too few tokens: both numbers; no text, window or layer; a layer or
- * budget that the model does not have, a budget twice; no_gram with keep_window_gram; directory
+ * budget that the model does not have, a layer of attention, a model of nothing else, a budget twice; no_gram with keep_window_gram; directory
  * exists without resume; resume of something else), FAILED (disk), MEMORY, INTERRUPTED (resumable).
  */
 SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,
@@ -57,9 +57,9 @@ typedef struct ssm_verify_options {
 } ssm_verify_options;
 
 typedef struct ssm_verify_result {
-    ssm_verify_reconstruction *reconstruction; /* windows × n_layers */
+    ssm_verify_reconstruction *reconstruction; /* windows × layers that have states */
     int64_t n_reconstruction;
-    ssm_verify_deployment *deployment; /* windows × n_layers × n_budgets */
+    ssm_verify_deployment *deployment; /* the same × n_budgets */
     int64_t n_deployment;
     double reconstruction_max, reconstruction_reference_max;
     double deployment_median, deployment_max;

@@ -24,6 +24,7 @@ typedef struct ssm_recording_info {
     char tokenizer_digest[64];
     ssm_family family;
     int64_t n_layers, d_model, d_inner, d_state, n_heads, head_dim, n_groups;
+    int64_t n_attention;    /* layers of attention among n_layers: they are never recorded */
     int64_t window;         /* tokens */
     const int64_t *layers;  /* the recorded layers, rising (`record --layers`) */
     int64_t n_recorded;     /* how many; n_layers when all are there */

@@ -102,7 +102,7 @@ static void layout(ssm__arena *arena, ssm__accumulator *a, const bool *recorded)
     a->transpose = SSM__TAKE(arena, double, a->rows.n_gram *SSM__LANES);
     int64_t first = -1; /* recorded layer */
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
-        const bool wanted = !recorded || recorded[layer];
+        const bool wanted = ssm__has_states(a->model, layer) && (!recorded || recorded[layer]);
         if (arena->memory) {
             a->recorded[layer] = wanted;
         }
@@ -113,6 +113,17 @@ static void layout(ssm__arena *arena, ssm__accumulator *a, const bool *recorded)
             a->layers[layer] = a->layers[first];
         }
     }
+}
+
+ssm_status ssm__require_states(const ssm_model *model, ssm_error *err)
+{
+    const int64_t n_layers = model->config->n_layers;
+    if (model->n_attention < n_layers) {
+        return SSM_STATUS_OK;
+    }
+    return ssm__fail(
+        err, SSM_STATUS_USAGE, SSM__IN_FILE(ssm_checkpoint_path(ssm_model_checkpoint(model))),
+        "all %lld layers are attention: there are no states to look at", (long long)n_layers);
 }
 
 ssm_status ssm__accumulator_create(const ssm_model *model, const ssm__accumulator_options *options,

@@ -39,9 +39,17 @@ typedef struct ssm__accumulator_options {
     bool whole_blocks;    /* forward calls begin at multiples of 64: saves a buffer a layer */
     bool one_layer;       /* a call is a whole window: the layers take turns with one layer's sums,
                            * see ssm__accumulator_begin_layer */
-    const bool *recorded; /* n_layers, or NULL: all */
+    const bool *recorded; /* n_layers, or NULL: all that have states */
     ssm_pool *pool;       /* the session's */
 } ssm__accumulator_options;
+
+/* Layers of attention have no states: nothing of them is recorded. */
+static inline bool ssm__has_states(const ssm_model *model, int64_t layer)
+{
+    return model->blocks[layer].kind != SSM_LAYER_ATTENTION;
+}
+/* Errors: USAGE when no layer has states. */
+ssm_status ssm__require_states(const ssm_model *model, ssm_error *err);
 
 /* All memory is taken here. Owner: the caller. Errors: MEMORY. The accumulator must not move. */
 ssm_status ssm__accumulator_create(const ssm_model *model, const ssm__accumulator_options *options,

@@ -129,10 +129,16 @@ static ssm_status plan_layers(recorder *r, ssm_error *err)
                              "layer %lld is not one of 0 … %lld", (long long)o->layers[i],
                              (long long)n - 1);
         }
+        if (!ssm__has_states(r->model, o->layers[i])) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "layer %lld is attention: it has no states to record",
+                             (long long)o->layers[i]);
+        }
         r->recorded[o->layers[i]] = true;
     }
     for (int64_t layer = 0; layer < n; layer++) {
-        r->recorded[layer] = r->recorded[layer] || !o->layers;
+        const bool has_states = ssm__has_states(r->model, layer);
+        r->recorded[layer] = r->recorded[layer] || (!o->layers && has_states);
         if (r->recorded[layer]) {
             r->layers[r->n_layers++] = layer;
         }
@@ -222,6 +228,7 @@ static ssm_status create_recording(recorder *r, const char *directory, ssm_error
                                          .n_heads = c->n_heads,
                                          .head_dim = c->head_dim,
                                          .n_groups = c->n_groups,
+                                         .n_attention = r->model->n_attention,
                                          .window = o->window,
                                          .layers = r->layers,
                                          .n_recorded = r->n_layers,
@@ -474,6 +481,7 @@ static ssm_status record_windows(recorder *r, ssm_error *err)
 
 static ssm_status record_all(recorder *r, const char *directory, ssm_error *err)
 {
+    SSM__TRY(ssm__require_states(r->model, err));
     SSM__TRY(check_options(r, err));
     SSM__TRY(plan_layers(r, err));
     SSM__TRY(plan_windows(r, err));

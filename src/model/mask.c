@@ -185,12 +185,23 @@ static ssm_status check_keep(const ssm_tensor *keep, const ssm_tensor *first, co
     return SSM_STATUS_OK;
 }
 
-/* A budget that is stated is a claim that the tensors must bear out, channel by channel. */
+static bool is_whole(const ssm_mask *mask, int64_t layer, int64_t layers)
+{
+    const size_t size = (size_t)(mask->n_channels * mask->d_state);
+    return memchr(mask->keep + (size_t)layer * size, 0, (size_t)layers * size) == NULL;
+}
+
+/* A budget that is stated is a claim that the tensors must bear out, channel by channel. Layers of
+ * attention have no modes; in a mask that cuts others they stand whole. */
 static ssm_status check_budget(const ssm_safetensors *file, const char *path, const ssm_mask *mask,
                                ssm_error *err)
 {
+    const bool cuts = !is_whole(mask, 0, mask->n_layers);
     for (int64_t i = 0; mask->budget > 0 && i < mask->n_layers * mask->n_channels; i++) {
         const uint8_t *keep = mask->keep + i * mask->d_state;
+        if (cuts && is_whole(mask, i / mask->n_channels, 1)) {
+            continue;
+        }
         int64_t kept = 0;
         for (int64_t n = 0; n < mask->d_state; n++) {
             kept += keep[n];

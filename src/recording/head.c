@@ -127,6 +127,10 @@ static ssm_status parse_model(const parse *at, const json_t *root, ssm_recording
         SSM__TRY(get_integer(at, model, "model.", numbers[i].key, numbers[i].low, numbers[i].high,
                              numbers[i].out));
     }
+    if (json_object_get(model, "n_attention") != NULL) { /* only where there are some */
+        SSM__TRY(get_integer(at, model, "model.", "n_attention", 1, info->n_layers - 1,
+                             &info->n_attention));
+    }
     if (info->family == SSM_FAMILY_MAMBA2 && info->n_heads * info->head_dim > info->d_inner) {
         return ssm__fail(at->err, at->status, SSM__TENSOR(at->path, "model.d_inner"),
                          "n_heads %lld × head_dim %lld is more than d_inner %lld",

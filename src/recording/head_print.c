@@ -10,12 +10,18 @@
 
 static json_t *model_object(const ssm_recording_info *info)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "digest", info->model_digest,
-                     "family", ssm_family_name(info->family), "n_layers",
-                     (json_int_t)info->n_layers, "d_model", (json_int_t)info->d_model, "d_inner",
-                     (json_int_t)info->d_inner, "d_state", (json_int_t)info->d_state, "n_heads",
-                     (json_int_t)info->n_heads, "head_dim", (json_int_t)info->head_dim, "n_groups",
-                     (json_int_t)info->n_groups);
+    json_t *model =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "digest", info->model_digest,
+                  "family", ssm_family_name(info->family), "n_layers", (json_int_t)info->n_layers,
+                  "d_model", (json_int_t)info->d_model, "d_inner", (json_int_t)info->d_inner,
+                  "d_state", (json_int_t)info->d_state, "n_heads", (json_int_t)info->n_heads,
+                  "head_dim", (json_int_t)info->head_dim, "n_groups", (json_int_t)info->n_groups);
+    if (info->n_attention > 0 &&
+        json_object_set_new(model, "n_attention", json_integer(info->n_attention)) != 0) {
+        json_decref(model);
+        return NULL;
+    }
+    return model;
 }
 
 static json_t *layers_array(const ssm_recording_info *info)

@@ -12,8 +12,10 @@ static ssm_status fill_layers(ssm_recording *recording, ssm_scope scope, int64_t
                               double *mean, double *scratch, int32_t *order, ssm_mask *out,
                               ssm_error *err)
 {
+    const ssm_recording_info *info = ssm_recording_get_info(recording);
     int64_t width = out->n_channels * out->d_state;
-    for (int64_t layer = 0; layer < out->n_layers; layer++) {
+    for (int64_t i = 0; i < info->n_recorded; i++) { /* layers of attention stay whole */
+        const int64_t layer = info->layers[i];
         int64_t windows = 0;
         SSM__TRY(ssm__calibration_energies(recording, scope, layer, mean, scratch, &windows, err));
         ssm__keep_top(mean, out->n_channels, out->d_state, budget, order,

@@ -70,11 +70,13 @@ static ssm_status check(const ssm_recording *recording, const ssm_select_options
                          "the budget is the number of kept modes a channel, 1 … %lld; found %lld",
                          (long long)info->d_state, (long long)options->budget);
     }
-    if (info->n_recorded != info->n_layers) {
+    const int64_t with_states = info->n_layers - info->n_attention;
+    if (info->n_recorded != with_states) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "a mask is for all %lld layers but the recording has only %lld: record "
+                         "a mask is for all %lld layers%s but the recording has only %lld: record "
                          "without --layers",
-                         (long long)info->n_layers, (long long)info->n_recorded);
+                         (long long)with_states, info->n_attention > 0 ? " that have states" : "",
+                         (long long)info->n_recorded);
     }
     if (rule->needs_calibration && !has_calibration(recording)) {
         return ssm__fail(

@@ -13,6 +13,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "test_golden.h"
 
 static void check(ssm_status status, const ssm_error *err, const char *what)
 {
@@ -40,12 +41,10 @@ record_subject record_tiny(ssm_isa isa, int64_t n_domains)
     return subject;
 }
 
-record_subject record_toy(ssm_isa isa, int64_t n_domains, int64_t tokens)
+static record_subject with_random_ids(ssm_model *model, int64_t n_domains, int64_t tokens)
 {
     static char names[RECORD_DOMAINS_MAX][2] = {"a", "b", "c", "d"};
-    const ssm_config config = toy_config();
-    record_subject subject = {.made = true};
-    subject.model = test_model_toy(&config, SSM_DTYPE_F32, 51, isa, NULL);
+    record_subject subject = {.made = true, .model = model};
     assert_true(n_domains <= RECORD_DOMAINS_MAX);
     subject.corpus.domains = calloc((size_t)n_domains, sizeof *subject.corpus.domains);
     assert_non_null(subject.corpus.domains);
@@ -56,9 +55,22 @@ record_subject record_toy(ssm_isa isa, int64_t n_domains, int64_t tokens)
         domain->ids.data = calloc((size_t)tokens, sizeof *domain->ids.data);
         assert_non_null(domain->ids.data);
         domain->ids.count = tokens;
-        toy_ids(&config, 60 + (uint64_t)d, domain->ids.data, tokens);
+        toy_ids(ssm_model_config(model), 60 + (uint64_t)d, domain->ids.data, tokens);
     }
     return subject;
+}
+
+record_subject record_toy(ssm_isa isa, int64_t n_domains, int64_t tokens)
+{
+    const ssm_config config = toy_config();
+    return with_random_ids(test_model_toy(&config, SSM_DTYPE_F32, 51, isa, NULL), n_domains,
+                           tokens);
+}
+
+record_subject record_golden(const char *model, ssm_isa isa, int64_t n_domains, int64_t tokens)
+{
+    char path[TEST_PATH_MAX];
+    return with_random_ids(test_model_open(golden_model_path(path, model), isa), n_domains, tokens);
 }
 
 void record_subject_free(record_subject *subject)

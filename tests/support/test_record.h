@@ -20,6 +20,8 @@ typedef struct record_subject {
 record_subject record_tiny(ssm_isa isa, int64_t n_domains);
 /* toy_config on random ids: n_domains domains "a", "b", … of `tokens` ids. */
 record_subject record_toy(ssm_isa isa, int64_t n_domains, int64_t tokens);
+/* A model of tests/golden (see test_golden.h) on random ids, as record_toy. */
+record_subject record_golden(const char *model, ssm_isa isa, int64_t n_domains, int64_t tokens);
 void record_subject_free(record_subject *subject);
 
 void record_into(const record_subject *subject, const char *directory,
