@@ -18,7 +18,7 @@ safetensors : base                                                   : base chec
 torch       : base safetensors                                       : base checkpoint
 kernels     : base                                                   : base checkpoint
 tokenizer   : base                                                   : base tokenizer
-checkpoint  : base safetensors torch                                 : base checkpoint
+checkpoint  : base safetensors torch                                 : base checkpoint convert
 recording   : base safetensors                                       : base checkpoint recording
 reference   : base safetensors checkpoint                            : base checkpoint
 model       : base safetensors kernels checkpoint reference tokenizer : base checkpoint tokenizer model

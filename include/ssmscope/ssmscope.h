@@ -11,6 +11,7 @@
 #include <ssmscope/base.h>
 #include <ssmscope/checkpoint.h>
 #include <ssmscope/compare.h>
+#include <ssmscope/convert.h>
 #include <ssmscope/evaluate.h>
 #include <ssmscope/examine.h>
 #include <ssmscope/init.h>

@@ -4,6 +4,24 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
+
+/* The original schema and params.json have no ids of tokens; transformers' file beside them may. */
+static ssm_status read_ids(ssm_checkpoint *checkpoint, ssm_error *err)
+{
+    static const char name[] = "generation_config.json";
+    if (checkpoint->claims.schema == SSM__SCHEMA_HF ||
+        !ssm__holds_file(checkpoint->directory, name)) {
+        return SSM_STATUS_OK;
+    }
+    char *path = ssm__path_join(checkpoint->directory, name);
+    if (path == NULL) {
+        return ssm__fail_memory(err, "a path", sizeof name);
+    }
+    ssm_status status = ssm__claims_read_ids(path, &checkpoint->claims, &checkpoint->notes, err);
+    free(path);
+    return status;
+}
 
 static ssm_status open_into(ssm_checkpoint *checkpoint, const ssm_checkpoint_options *options,
                             ssm_error *err)
@@ -11,6 +29,7 @@ static ssm_status open_into(ssm_checkpoint *checkpoint, const ssm_checkpoint_opt
     SSM__TRY(ssm__checkpoint_locate(checkpoint, err));
     SSM__TRY(
         ssm__claims_read(checkpoint->config_path, &checkpoint->claims, &checkpoint->notes, err));
+    SSM__TRY(read_ids(checkpoint, err));
     SSM__TRY(ssm__checkpoint_open_files(checkpoint, options, err));
     return ssm__checkpoint_resolve(checkpoint, options, err);
 }

@@ -3,6 +3,7 @@
  * projects write them. A key with the value null counts as absent, as it does there. */
 #include "checkpoint/claims.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -165,6 +166,13 @@ static ssm_status read_id(const reader *in, const char *key, ssm__claim *out)
     return SSM_STATUS_OK;
 }
 
+static ssm_status read_ids(const reader *in, ssm__claims *out)
+{
+    SSM__TRY(read_id(in, "bos_token_id", &out->bos_id));
+    SSM__TRY(read_id(in, "eos_token_id", &out->eos_id));
+    return read_id(in, "pad_token_id", &out->pad_id);
+}
+
 /* A number, or "auto". */
 static ssm_status read_dt_rank(const reader *in, ssm__claims *out)
 {
@@ -195,7 +203,10 @@ static ssm_status read_limits(const reader *in, ssm__claim_limits *out)
         return wrong_value(in, out->key, value,
                            "two numbers, the lower limit of the step size and a higher upper one");
     }
-    out->low = out->low > 0 ? out->low : 0; /* a step size is above 0 anyway */
+    out->low = out->low > 0 ? out->low : 0; /* a step size is above 0 anyway, */
+    if (out->high >= (double)FLT_MAX) {     /* and a float32 */
+        out->high = (double)INFINITY;
+    }
     return SSM_STATUS_OK;
 }
 
@@ -332,9 +343,7 @@ static ssm_status read_all(const reader *in, ssm__claims *out)
     SSM__TRY(ssm__claims_check_settings(in->path, in->root, in->notes, in->err));
     SSM__TRY(read_attention(in, out));
     SSM__TRY(read_tables(in, out));
-    SSM__TRY(read_id(in, "bos_token_id", &out->bos_id));
-    SSM__TRY(read_id(in, "eos_token_id", &out->eos_id));
-    return read_id(in, "pad_token_id", &out->pad_id);
+    return read_ids(in, out);
 }
 
 ssm_status ssm__claims_parse(const char *path, const char *text, size_t bytes, ssm__claims *out,
@@ -348,6 +357,18 @@ ssm_status ssm__claims_parse(const char *path, const char *text, size_t bytes, s
     SSM__TRY(ssm__json_parse(path, 0, text, bytes, SSM__JSON_PYTHON, &out->root, err));
     reader in = {path, out->root, notes, err};
     return read_all(&in, out);
+}
+
+ssm_status ssm__claims_read_ids(const char *path, ssm__claims *claims, ssm__notes *notes,
+                                ssm_error *err)
+{
+    enum { LIMIT = 1 << 20 };
+    json_t *root = NULL;
+    SSM__TRY(ssm__json_read(path, LIMIT, SSM__JSON_PYTHON, &root, err));
+    reader in = {path, root, notes, err};
+    ssm_status status = read_ids(&in, claims);
+    json_decref(root);
+    return status;
 }
 
 void ssm__claims_free(ssm__claims *claims)

@@ -75,6 +75,9 @@ ssm_status ssm__claims_read(const char *path, ssm__claims *out, ssm__notes *note
 /* The same from `bytes` bytes of text; path is for messages. */
 ssm_status ssm__claims_parse(const char *path, const char *text, size_t bytes, ssm__claims *out,
                              ssm__notes *notes, ssm_error *err);
+/* The ids of bos, eos and pad from a generation_config.json, for schemas without them. */
+ssm_status ssm__claims_read_ids(const char *path, ssm__claims *claims, ssm__notes *notes,
+                                ssm_error *err);
 void ssm__claims_free(ssm__claims *claims);
 
 /* The value of a key, "ssm_cfg.d_state" for one inside an object; NULL where absent or null. */

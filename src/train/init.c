@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/half.h"
+#include "checkpoint/config_write.h"
 #include "checkpoint/slots.h"
 #include "safetensors/write.h"
 #include "train/draw.h"
-#include "train/hf_config.h"
 
 enum { BLOCK = 1 << 16 }; /* elements drawn at a time */
 
@@ -175,7 +175,9 @@ static ssm_status write_all(init_job *job, const char *directory, ssm_error *err
     }
     ssm_status status = write_weights(job, path, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm__hf_config_write(job->config, job->dtype, directory, err);
+        const ssm__written_config written = {
+            .config = job->config, .dtype = job->dtype, .use_conv_bias = true};
+        status = ssm__hf_config_write(&written, directory, err);
         if (status != SSM_STATUS_OK) {
             unlink(path); /* weights without a configuration are no model */
         }

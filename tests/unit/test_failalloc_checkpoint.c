@@ -8,6 +8,7 @@
 
 #include "failalloc.h"
 
+#include <ssmscope/convert.h>
 #include <ssmscope/init.h>
 #include <ssmscope/model.h>
 
@@ -171,6 +172,52 @@ static void sharded_checkpoint(void **state)
         .name = "ssm_checkpoint_open, shards", .run = run_checkpoint, .dense = 200});
 }
 
+/* The other families and torch files; converted to a directory that a failure leaves absent. */
+static ssm_status run_convert(void *context, ssm_error *err)
+{
+    const ssm_convert_options *options = context;
+    char to[TEST_PATH_MAX + 16];
+    char weights[TEST_PATH_MAX + 48];
+    snprintf(to, sizeof to, "%s/converted", directory);
+    bool armed = failalloc_disarm();
+    if (access(to, F_OK) == 0) {
+        test_remove_directory(to); /* of the run before */
+    }
+    failalloc_restore(armed);
+    ssm_checkpoint *checkpoint = NULL;
+    SSM__TRY(ssm_checkpoint_open(path, NULL, &checkpoint, err));
+    ssm_status status = ssm_convert(checkpoint, options, to, NULL, err);
+    ssm_checkpoint_close(checkpoint);
+    if (status != SSM_STATUS_OK) {
+        return access(to, F_OK) == 0 ? SSM_STATUS_FAILED : status;
+    }
+    char digest[64];
+    snprintf(weights, sizeof weights, "%s/config.json", to);
+    SSM__TRY(ssm_file_digest(weights, digest, err));
+    return expect_digest(digest);
+}
+
+static void conversion(void **state)
+{
+    (void)state;
+    char golden[TEST_PATH_MAX];
+    ssm_convert_options options = {.layout = SSM_LAYOUT_ORIGINAL,
+                                   .container = SSM_CONTAINER_TORCH,
+                                   .dtype = SSM_DTYPE_F32,
+                                   .shard_bytes = 60000};
+    snprintf(path, sizeof path, "%s", test_golden_path(golden, "hf-tiny/mamba2-g4-limit"));
+    check((failalloc_case){.name = "ssm_convert, to original in torch shards",
+                           .run = run_convert,
+                           .context = &options,
+                           .dense = 60});
+    expected[0] = '\0';
+    options.layout = SSM_LAYOUT_HF;
+    options.container = SSM_CONTAINER_SAFETENSORS;
+    options.shard_bytes = 0;
+    check((failalloc_case){
+        .name = "ssm_convert, to safetensors", .run = run_convert, .context = &options, .dense = 60});
+}
+
 /* ---- initialisation -------------------------------------------------------------------------- */
 
 static ssm_status run_init(void *context, ssm_error *err)
@@ -256,6 +303,7 @@ int main(void)
 {
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        IN_DIRECTORY(conversion),
         cmocka_unit_test(calls_without_memory),
         IN_DIRECTORY(safetensors),
         IN_DIRECTORY(checkpoints),
