@@ -12,7 +12,12 @@
 
 /* What files with more than a state dict call it. */
 static const char *const wrappers[] = {"model", "state_dict", "model_state_dict", "module"};
-enum { N_WRAPPERS = sizeof wrappers / sizeof wrappers[0], KEYS_SHOWN = 8 };
+enum {
+    N_WRAPPERS = sizeof wrappers / sizeof wrappers[0],
+    KEYS_SHOWN = 8,
+    KEY_BYTES = 60,
+    KEYS_BYTES = (KEYS_SHOWN + 1) * (KEY_BYTES + 8)
+};
 
 typedef struct collection {
     ssm__torch_file *file;
@@ -41,37 +46,75 @@ static size_t count_tensors(const ssm__pickle_value *dict)
     return count;
 }
 
-/* The first keys whose values are (or, of: not) tensors, in quotes. */
-static const char *list_keys(const ssm__pickle_value *dict, bool tensors, char *out, size_t size)
+/* A key as it may be shown: quoted, cut between characters, what does not print as '?'. */
+static size_t show_key(const ssm__pickle_value *key, char *out, size_t size)
+{
+    if (key->kind != SSM__PICKLE_TEXT) {
+        return (size_t)snprintf(out, size, "%s", ssm__pickle_kind_name(key->kind));
+    }
+    const char *text = key->as.text.data;
+    size_t bytes = key->as.text.bytes < KEY_BYTES ? key->as.text.bytes : KEY_BYTES;
+    while (bytes > 0 && bytes < key->as.text.bytes && ((unsigned char)text[bytes] & 0xc0) == 0x80) {
+        bytes--;
+    }
+    out[0] = '"';
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        out[i + 1] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
+    }
+    out[bytes + 1] = '"';
+    out[bytes + 2] = '\0';
+    return bytes + 2;
+}
+
+/* The first keys of a dict, of all or of what is no tensor. */
+static const char *list_keys(const ssm__pickle_value *dict, bool all, char out[KEYS_BYTES])
 {
     size_t used = 0;
-    size_t shown = 0;
+    int shown = 0;
     out[0] = '\0';
     for (size_t i = 0; i < dict->as.list.count; i += 2) {
-        const ssm__pickle_value *key = dict->as.list.items[i];
-        if ((dict->as.list.items[i + 1]->kind == SSM__PICKLE_TENSOR) != tensors) {
+        if (!all && dict->as.list.items[i + 1]->kind == SSM__PICKLE_TENSOR) {
             continue;
         }
-        if (shown == KEYS_SHOWN || used + 80 > size) {
-            snprintf(out + used, size - used, ", …");
+        if (shown == KEYS_SHOWN) {
+            snprintf(out + used, KEYS_BYTES - used, ", …");
             break;
         }
-        const char *comma = shown++ > 0 ? ", " : "";
-        if (key->kind == SSM__PICKLE_TEXT) {
-            int bytes = (int)(key->as.text.bytes < 60 ? key->as.text.bytes : 60);
-            used += (size_t)snprintf(out + used, size - used, "%s\"%.*s\"", comma, bytes,
-                                     key->as.text.data);
-        } else {
-            used += (size_t)snprintf(out + used, size - used, "%s%s", comma,
-                                     ssm__pickle_kind_name(key->kind));
-        }
+        used += (size_t)snprintf(out + used, KEYS_BYTES - used, "%s", shown++ > 0 ? ", " : "");
+        used += show_key(dict->as.list.items[i], out + used, KEYS_BYTES - used);
     }
     return out;
 }
 
+/* The one dict with tensors under a key of `wrappers`; *chosen NULL: there is none. */
+static ssm_status find_wrapped(collection *c, const ssm__pickle_value *top, const char **chosen)
+{
+    *chosen = NULL;
+    for (int i = 0; i < N_WRAPPERS; i++) {
+        const ssm__pickle_value *inner = ssm__pickle_get(top, wrappers[i]);
+        if (inner == NULL || inner == c->dict || inner->kind != SSM__PICKLE_DICT ||
+            count_tensors(inner) == 0) {
+            continue;
+        }
+        if (*chosen != NULL) {
+            return ssm__fail(c->err, SSM_STATUS_FILE, SSM__IN_FILE(c->input->path),
+                             "the file has tensors under \"%s\" and under \"%s\"; save the state "
+                             "dict that is meant in a file of its own",
+                             *chosen, wrappers[i]);
+        }
+        *chosen = wrappers[i];
+        c->dict = inner;
+    }
+    return SSM_STATUS_OK;
+}
+
+/* No state dict has a dict among its values, so one that is wrapped comes before tensors beside it,
+ * such as a loss or a step. */
 static ssm_status choose(collection *c, const ssm__pickle_value *top)
 {
-    char keys[KEYS_SHOWN * 80 + 80];
+    char keys[KEYS_BYTES];
+    const char *chosen = NULL;
     if (top->kind != SSM__PICKLE_DICT) {
         return ssm__fail(c->err, SSM_STATUS_FILE, SSM__IN_FILE(c->input->path),
                          "the file holds %s instead of a state dict (names and tensors); save it "
@@ -79,48 +122,34 @@ static ssm_status choose(collection *c, const ssm__pickle_value *top)
                          ssm__pickle_kind_name(top->kind));
     }
     c->dict = top;
+    SSM__TRY(find_wrapped(c, top, &chosen));
+    if (chosen != NULL) {
+        return ssm__torch_add_note(c->file, c->err,
+                                   "the state dict was taken from under \"%s\"; of the file's keys "
+                                   "(%s) the others were ignored",
+                                   chosen, list_keys(top, true, keys));
+    }
     if (count_tensors(top) > 0 || top->as.list.count == 0) {
         return SSM_STATUS_OK;
     }
-    const char *chosen = NULL;
-    for (int i = 0; i < N_WRAPPERS; i++) {
-        const ssm__pickle_value *inner = ssm__pickle_get(top, wrappers[i]);
-        if (inner == NULL || inner->kind != SSM__PICKLE_DICT || count_tensors(inner) == 0) {
-            continue;
-        }
-        if (chosen != NULL) {
-            return ssm__fail(c->err, SSM_STATUS_FILE, SSM__IN_FILE(c->input->path),
-                             "the file has tensors under \"%s\" and under \"%s\"; save the state "
-                             "dict that is meant in a file of its own",
-                             chosen, wrappers[i]);
-        }
-        chosen = wrappers[i];
-        c->dict = inner;
-    }
-    if (chosen == NULL) {
-        return ssm__fail(c->err, SSM_STATUS_FILE, SSM__IN_FILE(c->input->path),
-                         "the dict at the top of the file holds no tensor, nor does one under "
-                         "\"model\", \"state_dict\", \"model_state_dict\" or \"module\"; its keys "
-                         "are %s",
-                         list_keys(top, false, keys, sizeof keys));
-    }
-    return ssm__torch_add_note(c->file, c->err,
-                               "the state dict was taken from under \"%s\"; of the file's keys "
-                               "(%s) the others were ignored",
-                               chosen, list_keys(top, false, keys, sizeof keys));
+    return ssm__fail(c->err, SSM_STATUS_FILE, SSM__IN_FILE(c->input->path),
+                     "the dict at the top of the file holds no tensor, nor does one under "
+                     "\"model\", \"state_dict\", \"model_state_dict\" or \"module\"; its keys "
+                     "are %s",
+                     list_keys(top, true, keys));
 }
 
 static ssm_status note_others(collection *c, size_t tensors)
 {
-    char keys[KEYS_SHOWN * 80 + 80];
+    char keys[KEYS_BYTES];
     size_t others = c->dict->as.list.count / 2 - tensors;
     if (others == 0) {
         return SSM_STATUS_OK;
     }
-    return ssm__torch_add_note(
-        c->file, c->err, "%zu %s of the state dict %s no tensor and %s ignored: %s", others,
-        others == 1 ? "entry" : "entries", others == 1 ? "is" : "are", others == 1 ? "was" : "were",
-        list_keys(c->dict, false, keys, sizeof keys));
+    return ssm__torch_add_note(c->file, c->err,
+                               "%zu %s of the state dict %s no tensor and %s ignored: %s", others,
+                               others == 1 ? "entry" : "entries", others == 1 ? "is" : "are",
+                               others == 1 ? "was" : "were", list_keys(c->dict, false, keys));
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

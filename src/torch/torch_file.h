@@ -13,8 +13,9 @@
 typedef struct ssm__torch_file ssm__torch_file;
 
 /* Maps the file read-only and checks all of it but the contents of its tensors: the container, the
- * pickle, and that every tensor lies within its storage. The state dict is the dict at the top, or
- * the one under "model", "state_dict", "model_state_dict" or "module" (a note says which).
+ * pickle, and that every tensor lies within its storage. The state dict is the dict with tensors
+ * under "model", "state_dict", "model_state_dict" or "module" (a note says which), and else the one
+ * at the top.
  *
  * A contiguous tensor is a view into the mapping, nothing is copied; two names of one storage
  * (tied weights) have the same data pointer. Copied into memory of the file are: tensors with

@@ -331,6 +331,37 @@ static void copies_are_shared_and_limited(void **state)
     assert_non_null(strstr(err.message, "would take more than its storages and 16 MiB"));
 }
 
+/* Which dict is the state dict, and how keys are shown. */
+static void wrappers_and_notes(void **state)
+{
+    (void)state;
+    static const char pickle[] =
+        "\200\2}(X\5\0\0\0model}(" NAME TENSOR "X\2\0\0\0n\nNuX\4\0\0\0"
+        "loss" TENSOR "K\1NX\75\0\0\0"
+        "123456789_123456789_123456789_123456789_123456789_123456789\303\251"
+        "Nu.";
+    const zip_part parts[] = {{.name = "x/data.pkl", .data = pickle, .size = sizeof pickle - 1},
+                              {.name = "x/data/0", .data = numbers, .size = sizeof numbers}};
+    size_t bytes = 0;
+    ssm__torch_file *file = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    unsigned char *archive = zip_build(parts, 2, &bytes);
+    assert_int_equal(ssm__torch_parse("notes.bin", archive, bytes, &file, &err), SSM_STATUS_OK);
+    assert_int_equal(ssm__torch_count(file), 1);
+    assert_int_equal(ssm__torch_note_count(file), 2);
+    assert_string_equal(
+        ssm__torch_note(file, 0),
+        "the state dict was taken from under \"model\"; of the file's keys (\"model\", \"loss\", a "
+        "number, \"123456789_123456789_123456789_123456789_123456789_123456789\") the "
+        "others "
+        "were ignored");
+    assert_string_equal(ssm__torch_note(file, 1),
+                        "1 entry of the state dict is no tensor and was ignored: \"n?\"");
+    ssm__torch_close(file);
+    free(archive);
+}
+
 static void errors_say_where(void **state)
 {
     (void)state;
@@ -416,6 +447,7 @@ int main(void)
         cmocka_unit_test(each_rule_has_its_message),
         cmocka_unit_test(their_good_neighbours),
         cmocka_unit_test(copies_are_shared_and_limited),
+        cmocka_unit_test(wrappers_and_notes),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(bombs),
         cmocka_unit_test(memory_limit),
