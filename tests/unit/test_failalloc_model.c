@@ -170,6 +170,71 @@ static void forward_allocates_nothing(void **state)
     ssm_pool_free(pool);
 }
 
+/* ---- attention: the one thing that grows with the text ----------------------------------------
+ */
+
+typedef struct grown {
+    ssm_model *model;
+    int32_t ids[100];
+} grown;
+
+static ssm_status run_growing(void *context, ssm_error *err)
+{
+    const grown *this = context;
+    ssm_session *session = NULL;
+    float logit = NAN;
+    SSM__TRY(ssm_session_create(this->model, NULL, &session, err));
+    ssm_status status =
+        ssm_session_forward(session, this->ids, 100, SSM_LOGITS_LAST, keep_last, &logit, err);
+    ssm_session_free(session);
+    return status == SSM_STATUS_OK ? expect(isfinite(logit)) : status;
+}
+
+/* At 60 tokens the cache has one block, at 100 it needs two. What cannot grow stays as it was. */
+static void growing_fails_whole(const grown *this, bool restoring)
+{
+    ssm_session *other = test_session_create(this->model, NULL, 0);
+    ssm_session *session = test_session_create(this->model, NULL, 0);
+    float *want = test_logits(other, this->model, this->ids, 100, 0);
+    free(test_logits(session, this->model, this->ids, 60, 0));
+    const size_t bytes = ssm_session_state_size(other);
+    void *block = malloc(bytes);
+    assert_non_null(block);
+    ssm_session_save(other, block);
+
+    ssm_error err = {0};
+    failalloc_arm(1, FAILALLOC_FROM);
+    const ssm_status status = restoring ? ssm_session_restore(session, block, bytes, &err)
+                                        : ssm_session_forward(session, this->ids + 60, 40,
+                                                              SSM_LOGITS_NONE, NULL, NULL, &err);
+    failalloc_disarm();
+    if (!FAILALLOC_OFF) {
+        assert_int_equal(status, SSM_STATUS_MEMORY);
+        assert_int_equal(ssm_session_position(session), 60);
+        float *got = test_logits(session, this->model, this->ids + 60, 40, 0);
+        const int64_t V = ssm_model_config(this->model)->vocab_size;
+        assert_memory_equal(got, want + 60 * V, (size_t)(40 * V) * sizeof *got);
+        free(got);
+    }
+    free(block);
+    free(want);
+    ssm_session_free(session);
+    ssm_session_free(other);
+}
+
+static void growing(void **state)
+{
+    (void)state;
+    char path[TEST_PATH_MAX];
+    grown this = {.model =
+                      test_model_open(test_golden_path(path, "hybrid/transformer"), SSM_ISA_AUTO)};
+    toy_ids(ssm_model_config(this.model), 4, this.ids, 100);
+    check((failalloc_case){.name = "attention", .run = run_growing, .context = &this});
+    growing_fails_whole(&this, false);
+    growing_fails_whole(&this, true);
+    ssm_model_free(this.model);
+}
+
 /* ---- scores ---------------------------------------------------------------------------------- */
 
 static ssm_status run_scores(void *context, ssm_error *err)
@@ -212,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(models, set_up, tear_down),
         cmocka_unit_test_setup_teardown(forward_allocates_nothing, set_up, tear_down),
+        cmocka_unit_test(growing),
         cmocka_unit_test_setup_teardown(scores, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("failalloc_model", tests, NULL, NULL);
