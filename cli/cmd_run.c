@@ -44,7 +44,9 @@ static double seconds_since(const struct timespec *start)
 static ssm_status encode_prompt(run_state *run, ssm_error *err)
 {
     const run_arguments *args = run->args;
-    const ssm_encode_options options = {.invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8};
+    int64_t dropped = 0;
+    const ssm_encode_options options = {.invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8,
+                                        .dropped_bytes = &dropped};
     ssm_text file = {0};
     ssm_status status = SSM_STATUS_OK;
     if (args->text != NULL) {
@@ -60,6 +62,7 @@ static ssm_status encode_prompt(run_state *run, ssm_error *err)
                      args->text != NULL ? cli_input_name(args->text) : "--prompt");
         }
     }
+    cli_note_dropped(run->context, dropped);
     ssm_text_free(&file);
     return status;
 }

@@ -14,6 +14,14 @@ typedef struct tokenize_arguments {
     bool decode, skip_special, add_special;
 } tokenize_arguments;
 
+/* What the functions of one run share. */
+typedef struct tokenize_run {
+    const cli_context *context;
+    const ssm_tokenizer *tokenizer;
+    const tokenize_arguments *args;
+    int64_t dropped; /* bytes of text without a token */
+} tokenize_run;
+
 /* MODEL: as everywhere, or a tokenizer.json, or a directory that only holds one. */
 static ssm_status open_tokenizer(const char *argument, ssm_tokenizer **out, ssm_error *err)
 {
@@ -31,11 +39,13 @@ static ssm_status open_tokenizer(const char *argument, ssm_tokenizer **out, ssm_
     return ssm_tokenizer_open(path, out, err);
 }
 
-static ssm_encode_options encode_options(const tokenize_arguments *args)
+static ssm_encode_options encode_options(tokenize_run *run)
 {
+    const tokenize_arguments *args = run->args;
     return (ssm_encode_options){.special_as_text = args->special == 1,
                                 .add_special_tokens = args->add_special,
-                                .invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8};
+                                .invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8,
+                                .dropped_bytes = &run->dropped};
 }
 
 /* ---- one text -------------------------------------------------------------------------------- */
@@ -67,23 +77,23 @@ static ssm_status print_json(const cli_context *context, const ssm_tokenizer *to
     return cli_json_print(&json, err);
 }
 
-static ssm_status encode_file(const cli_context *context, const ssm_tokenizer *tokenizer,
-                              const tokenize_arguments *args, ssm_error *err)
+static ssm_status encode_file(tokenize_run *run, ssm_error *err)
 {
+    const tokenize_arguments *args = run->args;
     const char *path = args->text != NULL ? args->text : args->input != NULL ? args->input : "-";
     ssm_text text = {0};
     ssm_ids ids = {0};
-    const ssm_encode_options options = encode_options(args);
+    const ssm_encode_options options = encode_options(run);
     ssm_status status = cli_read_input(path, &text, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_tokenizer_encode(tokenizer, text.data, text.bytes, &options, &ids, err);
+        status = ssm_tokenizer_encode(run->tokenizer, text.data, text.bytes, &options, &ids, err);
         if (status != SSM_STATUS_OK && err->file[0] == '\0') {
             snprintf(err->file, sizeof err->file, "%s", cli_input_name(path));
         }
     }
     if (status == SSM_STATUS_OK) {
-        if (context->globals.json) {
-            status = print_json(context, tokenizer, &ids, NULL, err);
+        if (run->context->globals.json) {
+            status = print_json(run->context, run->tokenizer, &ids, NULL, err);
         } else {
             print_ids(&ids);
         }
@@ -104,21 +114,21 @@ static ssm_status of_file(const char *path, ssm_status status, ssm_error *err)
     return SSM_STATUS_FILE;
 }
 
-static ssm_status decode_file(const cli_context *context, const ssm_tokenizer *tokenizer,
-                              const tokenize_arguments *args, ssm_error *err)
+static ssm_status decode_file(const tokenize_run *run, ssm_error *err)
 {
+    const tokenize_arguments *args = run->args;
     const char *path = args->ids != NULL ? args->ids : args->input != NULL ? args->input : "-";
     ssm_ids ids = {0};
     ssm_text text = {0};
     ssm_status status = cli_read_ids(path, &ids, err);
     if (status == SSM_STATUS_OK) {
-        status =
-            ssm_tokenizer_decode(tokenizer, ids.data, ids.count, args->skip_special, &text, err);
+        status = ssm_tokenizer_decode(run->tokenizer, ids.data, ids.count, args->skip_special,
+                                      &text, err);
         status = of_file(path, status, err);
     }
     if (status == SSM_STATUS_OK) {
-        if (context->globals.json) {
-            status = print_json(context, tokenizer, &ids, &text, err);
+        if (run->context->globals.json) {
+            status = print_json(run->context, run->tokenizer, &ids, &text, err);
         } else if (text.bytes > 0) {
             fwrite(text.data, 1, text.bytes, stdout);
         }
@@ -149,16 +159,16 @@ static ssm_status at_line(const char *path, int64_t line, ssm_status status, ssm
     return status;
 }
 
-static ssm_status encode_line(const ssm_tokenizer *tokenizer, const tokenize_arguments *args,
-                              const json_t *value, int64_t line, ssm_error *err)
+static ssm_status encode_line(tokenize_run *run, const json_t *value, int64_t line, ssm_error *err)
 {
+    const tokenize_arguments *args = run->args;
     const json_t *text = json_object_get(value, "text");
     if (!json_is_string(text)) {
         return bad_line(args->jsonl, line, "expected {\"text\": \"…\"}", err);
     }
     ssm_ids ids = {0};
-    const ssm_encode_options options = encode_options(args);
-    ssm_status status = ssm_tokenizer_encode(tokenizer, json_string_value(text),
+    const ssm_encode_options options = encode_options(run);
+    ssm_status status = ssm_tokenizer_encode(run->tokenizer, json_string_value(text),
                                              json_string_length(text), &options, &ids, err);
     if (status == SSM_STATUS_OK) {
         fputs("{\"ids\": [", stdout);
@@ -186,9 +196,10 @@ static ssm_status ids_of_array(const json_t *array, ssm_ids *ids, const char *pa
     return status;
 }
 
-static ssm_status decode_line(const ssm_tokenizer *tokenizer, const tokenize_arguments *args,
-                              const json_t *value, int64_t line, ssm_error *err)
+static ssm_status decode_line(const tokenize_run *run, const json_t *value, int64_t line,
+                              ssm_error *err)
 {
+    const tokenize_arguments *args = run->args;
     const json_t *array = json_object_get(value, "ids");
     if (!json_is_array(array)) {
         return bad_line(args->jsonl, line, "expected {\"ids\": […]}", err);
@@ -197,8 +208,8 @@ static ssm_status decode_line(const ssm_tokenizer *tokenizer, const tokenize_arg
     ssm_text text = {0};
     ssm_status status = ids_of_array(array, &ids, args->jsonl, line, err);
     if (status == SSM_STATUS_OK) {
-        status =
-            ssm_tokenizer_decode(tokenizer, ids.data, ids.count, args->skip_special, &text, err);
+        status = ssm_tokenizer_decode(run->tokenizer, ids.data, ids.count, args->skip_special,
+                                      &text, err);
         status = at_line(args->jsonl, line, status, err);
     }
     if (status == SSM_STATUS_OK) {
@@ -214,24 +225,25 @@ static ssm_status decode_line(const ssm_tokenizer *tokenizer, const tokenize_arg
     return status;
 }
 
-static ssm_status run_line(const ssm_tokenizer *tokenizer, const tokenize_arguments *args,
-                           const char *text, size_t bytes, int64_t line, ssm_error *err)
+static ssm_status run_line(tokenize_run *run, const char *text, size_t bytes, int64_t line,
+                           ssm_error *err)
 {
+    const tokenize_arguments *args = run->args;
     json_error_t problem;
     json_t *value = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &problem);
     if (value == NULL) {
         return cli_fail(err, SSM_STATUS_FILE, cli_input_name(args->jsonl), "line %lld: %s",
                         (long long)line, problem.text);
     }
-    ssm_status status = args->decode ? decode_line(tokenizer, args, value, line, err)
-                                     : encode_line(tokenizer, args, value, line, err);
+    ssm_status status =
+        args->decode ? decode_line(run, value, line, err) : encode_line(run, value, line, err);
     json_decref(value);
     return status;
 }
 
-static ssm_status run_lines(const ssm_tokenizer *tokenizer, const tokenize_arguments *args,
-                            ssm_error *err)
+static ssm_status run_lines(tokenize_run *run, ssm_error *err)
 {
+    const tokenize_arguments *args = run->args;
     FILE *file = NULL;
     ssm_status status = cli_open_input(args->jsonl, &file, err);
     char *text = NULL;
@@ -249,7 +261,7 @@ static ssm_status run_lines(const ssm_tokenizer *tokenizer, const tokenize_argum
             break;
         }
         line++;
-        status = run_line(tokenizer, args, text, (size_t)bytes, line, err);
+        status = run_line(run, text, (size_t)bytes, line, err);
     }
     free(text);
     cli_close_input(file);
@@ -294,13 +306,15 @@ static ssm_status run_tokenize(cli_context *context, const void *arguments, ssm_
     if (status != SSM_STATUS_OK) {
         return status;
     }
+    tokenize_run run = {.context = context, .tokenizer = tokenizer, .args = args};
     if (args->jsonl != NULL) {
-        status = run_lines(tokenizer, args, err);
+        status = run_lines(&run, err);
     } else if (args->decode) {
-        status = decode_file(context, tokenizer, args, err);
+        status = decode_file(&run, err);
     } else {
-        status = encode_file(context, tokenizer, args, err);
+        status = encode_file(&run, err);
     }
+    cli_note_dropped(context, run.dropped);
     ssm_tokenizer_free(tokenizer);
     return status;
 }

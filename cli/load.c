@@ -134,6 +134,16 @@ void cli_json_corpus(cli_json *json, const ssm_corpus *corpus)
     }
 }
 
+void cli_note_dropped(cli_context *context, int64_t bytes)
+{
+    if (bytes > 0) {
+        cli_note(context,
+                 "%lld bytes of the text have no token in the vocabulary and were dropped, as "
+                 "Hugging Face tokenizers does",
+                 (long long)bytes);
+    }
+}
+
 ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const cli_texts *texts,
                            int64_t invalid_utf8, ssm_corpus *out, ssm_error *err)
 {
@@ -142,6 +152,9 @@ ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const
     if (status == SSM_STATUS_OK && out->replaced > 0) {
         cli_note(context, "%lld invalid UTF-8 sequences were replaced by U+FFFD",
                  (long long)out->replaced);
+    }
+    if (status == SSM_STATUS_OK) {
+        cli_note_dropped(context, out->dropped);
     }
     return status;
 }

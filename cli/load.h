@@ -49,7 +49,11 @@ void cli_json_source(cli_json *json, const cli_source *source);
 /* `text` [{domain, path, digest, tokens}]. */
 void cli_json_corpus(cli_json *json, const ssm_corpus *corpus);
 
-/* Texts of the command line, tokenized; says how many bad sequences were replaced. */
+/* Says how many bytes of text became no id; nothing for 0. */
+void cli_note_dropped(cli_context *context, int64_t bytes);
+
+/* Texts of the command line, tokenized; says how many bad sequences were replaced, how many bytes
+ * dropped. */
 ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const cli_texts *texts,
                            int64_t invalid_utf8, ssm_corpus *out, ssm_error *err);
 

@@ -41,12 +41,14 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from gguf_vocab import falcon_tokenizer
+from tokenizer_variants import BYTE_LEVEL, BYTES_ONLY, component_variants
 
 SEED = 0x73736D73636F7065
 STRINGS = 20000
 BLOCK = 100
 FULL_CASES = 150
 VARIANT_STRINGS = 400
+RANDOM_LISTS = 400
 MASK = (1 << 64) - 1
 
 FRAGMENTS = [
@@ -178,6 +180,21 @@ def digests(tokenizer, texts, add_special=False):
     return "%016x" % ids_hash, "%016x" % text_hash
 
 
+def random_digest(tokenizer):
+    """FNV-1a of the texts of RANDOM_LISTS lists of ids, half of them low: single bytes are there."""
+    numbers, state = Generator([], []), fnv(b"")
+    size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+    for index in range(RANDOM_LISTS):
+        numbers.state = index
+        ids = []
+        for _ in range(1 + numbers.next() % 16):
+            low = numbers.next() % 2 == 0
+            ids.append(numbers.next() % (min(260, size) if low else size))
+        decoded = tokenizer.decode(ids, skip_special_tokens=index % 2 == 1).encode()
+        state = fnv(words(len(decoded)) + decoded, state)
+    return "%016x" % state
+
+
 def case(tokenizer, text, add_special=False):
     ids = tokenizer.encode(text, add_special_tokens=add_special).ids
     return {"text": text, "ids": ids,
@@ -209,8 +226,6 @@ def write_main(out, name, tokenizer, generator, full_cases=FULL_CASES):
 
 # ---- variants ------------------------------------------------------------------------------------
 
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-BYTES_ONLY = dict(BYTE_LEVEL, use_regex=False)
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -323,7 +338,7 @@ def variants():
     out["template_off"] = {"post_processor": template}
     out["template_sequence"] = {"add_special_tokens": True, "post_processor": {
         "type": "Sequence", "processors": [BYTE_LEVEL, template]}}
-    return out
+    return {**out, **component_variants()}
 
 
 VARIANT_TEXTS = [
@@ -366,8 +381,10 @@ def write_variants(out, tiny, generator):
         tokenizer.encode_special_tokens = change.get("special_as_text", False)
         add_special = change.get("add_special_tokens", False)
         ids, decoded = digests(tokenizer, texts, add_special)
+        shown = VARIANT_TEXTS[::4] if name in component_variants() else VARIANT_TEXTS
         rows.append({"name": name, "change": change, "ids": ids, "decoded": decoded,
-                     "cases": [case(tokenizer, t, add_special) for t in VARIANT_TEXTS]})
+                     "random": random_digest(tokenizer),
+                     "cases": [case(tokenizer, t, add_special) for t in shown]})
     with open(out / "variants.json", "w", encoding="utf-8") as file:
         json.dump({"strings": VARIANT_STRINGS, "base": base}, file, separators=(",", ":"))
         file.write("\n")

@@ -19,6 +19,9 @@ typedef struct ssm_encode_options {
     bool special_as_text;    /* --special=text: special tokens in the text stay text */
     bool add_special_tokens; /* run the post-processor's additions */
     ssm_invalid_utf8 invalid_utf8;
+    /* NULL, or grows by the bytes of text that became no id: a BPE without unk drops what its
+     * vocabulary has no token for, and so do we, but not in silence. */
+    int64_t *dropped_bytes;
 } ssm_encode_options;
 
 /* A growable list of ids. Start from {0}; ssm_ids_free releases it. */
@@ -53,13 +56,16 @@ SSM_API int32_t ssm_tokenizer_id(const ssm_tokenizer *tokenizer, const char *tok
 SSM_API ssm_status ssm_tokenizer_encode(const ssm_tokenizer *tokenizer, const char *text,
                                         size_t bytes, const ssm_encode_options *options,
                                         ssm_ids *ids, ssm_error *err);
-/* Appends the text of ids. Errors: USAGE (an id outside the vocabulary, with its place). */
+/* Appends the text of ids. Errors: USAGE (an id outside the vocabulary, with its place), FAILED (a
+ * pattern past its limit), MEMORY. */
 SSM_API ssm_status ssm_tokenizer_decode(const ssm_tokenizer *tokenizer, const int32_t *ids,
                                         int64_t count, bool skip_special, ssm_text *text,
                                         ssm_error *err);
 
-/* Streaming decode: text appears as soon as its characters are whole (at most 3 bytes wait).
- * Joined pieces equal ssm_tokenizer_decode of all ids. */
+/* Streaming decode. Joined pieces equal ssm_tokenizer_decode of all ids, so text waits while later
+ * ids can still change it: the beginning of a character (at most 3 bytes) after ByteLevel; a run of
+ * byte tokens under ByteFallback, where one bad byte makes all of the run U+FFFD; one token under
+ * BPEDecoder; everything under a stage that rewrites the fused text by more than a character. */
 typedef struct ssm_decoder ssm_decoder;
 SSM_API ssm_status ssm_decoder_create(const ssm_tokenizer *tokenizer, bool skip_special,
                                       ssm_decoder **out, ssm_error *err);
@@ -90,6 +96,7 @@ typedef struct ssm_corpus {
     ssm_domain *domains;
     int64_t n_domains;
     int64_t replaced; /* invalid UTF-8 sequences replaced by U+FFFD */
+    int64_t dropped;  /* bytes that the vocabulary has no token for */
 } ssm_corpus;
 
 /* arguments: "domain=path" or "path" (its domain is the file's name without extension).

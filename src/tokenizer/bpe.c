@@ -13,9 +13,8 @@
 #include "tokenizer/growable.h"
 #include "tokenizer/merge_queue.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/word_cache.h"
 
-enum { SHORT = SSM__CACHED_BYTES };
+enum { SHORT = 64 };
 
 typedef struct symbol {
     int32_t id; /* -1: merged into its left neighbour */
@@ -27,23 +26,24 @@ typedef struct symbol {
 
 struct ssm__bpe_run {
     const ssm__bpe *bpe;
-    bool bytes;
-    ssm__word_cache cache;
+    ssm__piece_form form;
     ssm_ids start; /* symbols before merging */
     symbol *symbols;
     size_t symbols_capacity;
     ssm__merge_queue queue;
     ssm_text mapped;
+    ssm_text key; /* a character with its affixes */
 };
 
-ssm_status ssm__bpe_run_create(const ssm__bpe *bpe, bool bytes, ssm__bpe_run **out, ssm_error *err)
+ssm_status ssm__bpe_run_create(const ssm__bpe *bpe, ssm__piece_form form, ssm__bpe_run **out,
+                               ssm_error *err)
 {
     ssm__bpe_run *run = calloc(1, sizeof *run);
     if (run == NULL) {
         return ssm__fail_memory(err, "an encoder", sizeof *run);
     }
     run->bpe = bpe;
-    run->bytes = bytes;
+    run->form = form;
     *out = run;
     return SSM_STATUS_OK;
 }
@@ -51,41 +51,120 @@ ssm_status ssm__bpe_run_create(const ssm__bpe *bpe, bool bytes, ssm__bpe_run **o
 void ssm__bpe_run_free(ssm__bpe_run *run)
 {
     if (run != NULL) {
-        ssm__word_cache_free(&run->cache);
         ssm_ids_free(&run->start);
         free(run->symbols);
         ssm__merge_queue_free(&run->queue);
         ssm_text_free(&run->mapped);
+        ssm_text_free(&run->key);
         free(run);
     }
 }
 
 /* ---- the first symbols ----------------------------------------------------------------------- */
 
-/* Fills run->start with one id a character. A character that the vocabulary lacks becomes unk
- * (neighbours one unk with fuse_unk), or nothing where the model has no unk. */
-static ssm_status split_characters(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
-                                   ssm_error *err)
+/* A character on its way to its id. */
+typedef struct character {
+    const unsigned char *text;
+    size_t bytes;
+    bool first;
+    bool last;
+} character;
+
+/* The id of a character with its affixes, which are then in run->key; -1 where there is none. */
+static ssm_status find_with_affixes(ssm__bpe_run *run, character c, int32_t *id, ssm_error *err)
 {
     const ssm__bpe *bpe = run->bpe;
-    run->start.count = 0;
-    bool after_unk = false;
-    for (size_t at = 0; at < bytes;) {
-        int32_t id;
-        if (run->bytes) {
-            id = bpe->byte_ids[piece[at++]];
-        } else {
-            uint32_t code_point;
-            size_t length = ssm__utf8_read(piece + at, &code_point);
-            id = ssm__string_map_get(&bpe->vocab, (const char *)piece + at, length);
-            at += length;
+    run->key.bytes = 0;
+    if (!c.first) {
+        SSM__TRY(ssm__text_append(&run->key, bpe->prefix.data, bpe->prefix.bytes, err));
+    }
+    SSM__TRY(ssm__text_append(&run->key, c.text, c.bytes, err));
+    if (c.last) {
+        SSM__TRY(ssm__text_append(&run->key, bpe->suffix.data, bpe->suffix.bytes, err));
+    }
+    *id = ssm__string_map_get(bpe->vocab, run->key.data, run->key.bytes);
+    return SSM_STATUS_OK;
+}
+
+/* The tokens of the bytes of a character, when all of them are there. */
+static ssm_status fall_back(ssm__bpe_run *run, const unsigned char *text, size_t bytes, bool *done,
+                            ssm_error *err)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (run->bpe->fallback_ids[text[i]] < 0) {
+            return SSM_STATUS_OK;
         }
+    }
+    *done = true;
+    for (size_t i = 0; i < bytes; i++) {
+        SSM__TRY(ssm__ids_push(&run->start, run->bpe->fallback_ids[text[i]], err));
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Fills run->start with one id a character. What the vocabulary lacks becomes its bytes with
+ * byte_fallback, else unk (neighbours one unk with fuse_unk), or nothing where the model has no
+ * unk. An unk waits until the next character that has an id of its own, so the bytes of a
+ * character that falls back come before it, as in tokenizers. */
+static ssm_status split_text(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
+                             int64_t *dropped, ssm_error *err)
+{
+    const ssm__bpe *bpe = run->bpe;
+    const bool affixes = bpe->prefix.bytes > 0 || bpe->suffix.bytes > 0;
+    bool waiting = false;
+    for (size_t at = 0; at < bytes;) {
+        uint32_t code_point;
+        size_t length = ssm__utf8_read(piece + at, &code_point);
+        const unsigned char *text = piece + at;
+        size_t text_bytes = length;
+        int32_t id;
+        if (affixes) {
+            SSM__TRY(find_with_affixes(
+                run, (character){text, length, at == 0, at + length == bytes}, &id, err));
+            text = (const unsigned char *)run->key.data;
+            text_bytes = run->key.bytes;
+        } else {
+            id = ssm__string_map_get(bpe->vocab, (const char *)text, length);
+        }
+        at += length;
+        bool done = false;
+        if (id < 0 && bpe->byte_fallback) {
+            SSM__TRY(fall_back(run, text, text_bytes, &done, err));
+        }
+        if (done) {
+            continue;
+        }
+        if (id < 0 && bpe->unk < 0) {
+            *dropped += run->form == SSM__PIECE_CHARS ? 1 : (int64_t)length;
+            continue;
+        }
+        if (waiting && (id >= 0 || !bpe->fuse_unk)) {
+            SSM__TRY(ssm__ids_push(&run->start, bpe->unk, err));
+        }
+        waiting = id < 0;
+        if (id >= 0) {
+            SSM__TRY(ssm__ids_push(&run->start, id, err));
+        }
+    }
+    return waiting ? ssm__ids_push(&run->start, bpe->unk, err) : SSM_STATUS_OK;
+}
+
+/* The same for raw bytes: a byte always is one character. */
+static ssm_status split_bytes(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
+                              int64_t *dropped, ssm_error *err)
+{
+    const ssm__bpe *bpe = run->bpe;
+    bool after_unk = false;
+    SSM__TRY(ssm__ids_reserve(&run->start, (int64_t)bytes, err));
+    for (size_t i = 0; i < bytes; i++) {
+        int32_t id = bpe->byte_ids[piece[i]];
         bool unk = id < 0;
+        *dropped += unk && bpe->unk < 0;
         if (unk && (bpe->unk < 0 || (after_unk && bpe->fuse_unk))) {
             continue;
         }
         after_unk = unk;
-        SSM__TRY(ssm__ids_push(&run->start, unk ? bpe->unk : id, err));
+        run->start.data[run->start.count++] = unk ? bpe->unk : id;
     }
     return SSM_STATUS_OK;
 }
@@ -202,19 +281,19 @@ static ssm_status merge_long(ssm__bpe_run *run, ssm_ids *ids, ssm_error *err)
 static ssm_status find_whole(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
                              int32_t *id, ssm_error *err)
 {
-    if (!run->bytes) {
-        *id = ssm__string_map_get(&run->bpe->vocab, (const char *)piece, bytes);
+    if (run->form != SSM__PIECE_BYTES) {
+        *id = ssm__string_map_get(run->bpe->vocab, (const char *)piece, bytes);
         return SSM_STATUS_OK;
     }
     run->mapped.bytes = 0;
     SSM__TRY(ssm__text_reserve(&run->mapped, 2 * bytes, err));
     size_t mapped = ssm__bytes_to_chars(piece, bytes, (unsigned char *)run->mapped.data);
-    *id = ssm__string_map_get(&run->bpe->vocab, run->mapped.data, mapped);
+    *id = ssm__string_map_get(run->bpe->vocab, run->mapped.data, mapped);
     return SSM_STATUS_OK;
 }
 
-static ssm_status encode_new(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
-                             ssm_ids *ids, ssm_error *err)
+ssm_status ssm__bpe_encode(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
+                           ssm_ids *ids, int64_t *dropped, ssm_error *err)
 {
     if (run->bpe->ignore_merges) {
         int32_t whole;
@@ -223,7 +302,12 @@ static ssm_status encode_new(ssm__bpe_run *run, const unsigned char *piece, size
             return ssm__ids_push(ids, whole, err);
         }
     }
-    SSM__TRY(split_characters(run, piece, bytes, err));
+    run->start.count = 0;
+    if (run->form == SSM__PIECE_BYTES) {
+        SSM__TRY(split_bytes(run, piece, bytes, dropped, err));
+    } else {
+        SSM__TRY(split_text(run, piece, bytes, dropped, err));
+    }
     if (run->start.count == 0) {
         return SSM_STATUS_OK;
     }
@@ -237,26 +321,4 @@ static ssm_status encode_new(ssm__bpe_run *run, const unsigned char *piece, size
     }
     size_t count = merge_short(run->bpe, run->start.data, (size_t)run->start.count);
     return ssm__ids_append(ids, run->start.data, (int64_t)count, err);
-}
-
-ssm_status ssm__bpe_encode(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
-                           ssm_ids *ids, ssm_error *err)
-{
-    if (bytes == 0) {
-        return SSM_STATUS_OK;
-    }
-    if (bytes > SSM__CACHED_BYTES) {
-        return encode_new(run, piece, bytes, ids, err);
-    }
-    uint32_t hash;
-    const ssm__cached_word *word = ssm__word_cache_get(&run->cache, piece, bytes, &hash);
-    if (word != NULL) {
-        return word->count == 0
-                   ? SSM_STATUS_OK
-                   : ssm__ids_append(ids, run->cache.ids.data + word->ids, word->count, err);
-    }
-    int64_t before = ids->count;
-    SSM__TRY(encode_new(run, piece, bytes, ids, err));
-    return ssm__word_cache_put(&run->cache, piece, bytes, hash, ids->data + before,
-                               ids->count - before, err);
 }

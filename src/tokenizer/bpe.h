@@ -15,19 +15,30 @@ typedef struct ssm__merge {
 } ssm__merge;
 
 typedef struct ssm__bpe {
-    ssm__string_map vocab;
+    const ssm__string_map *vocab;
     ssm__merge *merges; /* open addressing */
     size_t n_slots;     /* a power of two */
     int64_t n_merges;
-    int32_t byte_ids[256]; /* the token of each byte's character; -1 where there is none */
-    int32_t unk;           /* -1: what the vocabulary lacks is dropped */
+    int32_t byte_ids[256];     /* the token of each byte's character; -1 where there is none */
+    int32_t fallback_ids[256]; /* of "<0x00>" … "<0xFF>"; -1 where there is none */
+    int32_t unk;               /* -1: what the vocabulary lacks is dropped */
     bool fuse_unk;
     bool ignore_merges; /* a piece that is a token is not merged up to it */
+    bool byte_fallback; /* a character without a token becomes the tokens of its bytes */
+    ssm_text prefix;    /* continuing_subword_prefix: before every character but the first */
+    ssm_text suffix;    /* end_of_word_suffix: behind the last character */
 } ssm__bpe;
 
-/* spec: the "model" of tokenizer.json. Errors: FILE, MEMORY. out starts from {0} and is freed by
- * ssm__bpe_free also after a failure. */
-ssm_status ssm__bpe_parse(const char *path, const json_t *spec, ssm__bpe *out, ssm_error *err);
+/* Can the model read raw bytes as characters of the byte alphabet? */
+static inline bool ssm__bpe_takes_bytes(const ssm__bpe *bpe)
+{
+    return !bpe->byte_fallback && bpe->prefix.bytes == 0 && bpe->suffix.bytes == 0;
+}
+
+/* spec: the "model" of tokenizer.json, vocab its tokens (kept, not owned). Errors: FILE, MEMORY.
+ * out starts from {0} and is freed by ssm__bpe_free also after a failure. */
+ssm_status ssm__bpe_parse(const char *path, const json_t *spec, const ssm__string_map *vocab,
+                          ssm__bpe *out, ssm_error *err);
 void ssm__bpe_free(ssm__bpe *bpe);
 
 /* Adds the merge of rank `rank`; a repeated pair keeps its last rank. The table must have room. */
@@ -49,14 +60,20 @@ static inline const ssm__merge *ssm__bpe_find(const ssm__bpe *bpe, int32_t left,
     }
 }
 
-/* Scratch and word cache of one encode call; a tokenizer is shared, this is not. */
+/* Scratch of one encode call; a tokenizer is shared, this is not. */
 typedef struct ssm__bpe_run ssm__bpe_run;
-/* bytes: pieces are raw bytes, each standing for its character of the byte alphabet; otherwise
- * pieces are UTF-8 text. Errors: MEMORY. */
-ssm_status ssm__bpe_run_create(const ssm__bpe *bpe, bool bytes, ssm__bpe_run **out, ssm_error *err);
+typedef enum ssm__piece_form {
+    SSM__PIECE_TEXT,  /* UTF-8 */
+    SSM__PIECE_CHARS, /* UTF-8, each character stands for a byte */
+    SSM__PIECE_BYTES  /* raw bytes, each stands for its character of the byte alphabet */
+} ssm__piece_form;
+/* Errors: MEMORY. */
+ssm_status ssm__bpe_run_create(const ssm__bpe *bpe, ssm__piece_form form, ssm__bpe_run **out,
+                               ssm_error *err);
 void ssm__bpe_run_free(ssm__bpe_run *run);
-/* Appends the ids of one piece. Errors: MEMORY. */
+/* Appends the ids of one piece, bytes ≥ 1. *dropped grows by the bytes of the text that have no
+ * token, where the model has no unk. Errors: MEMORY, FAILED (a piece of 2^32 characters). */
 ssm_status ssm__bpe_encode(ssm__bpe_run *run, const unsigned char *piece, size_t bytes,
-                           ssm_ids *ids, ssm_error *err);
+                           ssm_ids *ids, int64_t *dropped, ssm_error *err);
 
 #endif

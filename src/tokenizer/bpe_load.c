@@ -1,4 +1,4 @@
-/* tokenizer/bpe_load.c: vocabulary and merges out of tokenizer.json. */
+/* tokenizer/bpe_load.c: options and merges out of tokenizer.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,12 +7,11 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/fields.h"
+#include "tokenizer/growable.h"
 #include "tokenizer/unicode.h"
+#include "tokenizer/vocab.h"
 
-enum {
-    LARGEST_ID = (1 << 24) - 1, /* tables by id stay small whatever the file says */
-    MOST_MERGES = (1 << 24) - 1
-};
+enum { MOST_MERGES = (1 << 24) - 1, AFFIX_MOST = 256 };
 
 static const char WHERE[] = "model";
 
@@ -36,14 +35,20 @@ static bool is_absent(const json_t *spec, const char *name)
 }
 
 /* An empty affix and an absent one are the same. */
-static ssm_status refuse_affix(const char *path, const json_t *spec, const char *name,
-                               ssm_error *err)
+static ssm_status parse_affix(const char *path, const json_t *spec, const char *name,
+                              ssm_text *affix, ssm_error *err)
 {
-    const json_t *value = json_object_get(spec, name);
-    if (is_absent(spec, name) || (json_is_string(value) && json_string_length(value) == 0)) {
+    if (is_absent(spec, name)) {
         return SSM_STATUS_OK;
     }
-    return ssm__fail_unsupported(path, WHERE, name, err);
+    const json_t *value;
+    SSM__TRY(ssm__field_string(path, WHERE, spec, name, &value, err));
+    size_t bytes = json_string_length(value);
+    if (bytes > AFFIX_MOST) {
+        return ssm__fail_field(path, WHERE, err, "%s has %zu bytes, expected at most %d", name,
+                               bytes, AFFIX_MOST);
+    }
+    return ssm__text_append(affix, json_string_value(value), bytes, err);
 }
 
 static ssm_status parse_options(const char *path, const json_t *spec, ssm__bpe *bpe, ssm_error *err)
@@ -66,13 +71,10 @@ static ssm_status parse_options(const char *path, const json_t *spec, ssm__bpe *
         return ssm__fail_field(path, WHERE, err,
                                "dropout is not supported: its ids would be random");
     }
-    SSM__TRY(refuse_affix(path, spec, "continuing_subword_prefix", err));
-    SSM__TRY(refuse_affix(path, spec, "end_of_word_suffix", err));
-    bool byte_fallback;
-    SSM__TRY(ssm__field_bool_or(path, WHERE, spec, "byte_fallback", false, &byte_fallback, err));
-    if (byte_fallback) {
-        return ssm__fail_unsupported(path, WHERE, "byte_fallback", err);
-    }
+    SSM__TRY(parse_affix(path, spec, "continuing_subword_prefix", &bpe->prefix, err));
+    SSM__TRY(parse_affix(path, spec, "end_of_word_suffix", &bpe->suffix, err));
+    SSM__TRY(
+        ssm__field_bool_or(path, WHERE, spec, "byte_fallback", false, &bpe->byte_fallback, err));
     SSM__TRY(ssm__field_bool_or(path, WHERE, spec, "fuse_unk", false, &bpe->fuse_unk, err));
     return ssm__field_bool_or(path, WHERE, spec, "ignore_merges", false, &bpe->ignore_merges, err);
 }
@@ -83,69 +85,18 @@ static ssm_status parse_unk(const char *path, const json_t *spec, ssm__bpe *bpe,
     if (is_absent(spec, "unk_token")) {
         return SSM_STATUS_OK;
     }
-    const json_t *unk;
-    SSM__TRY(ssm__field_string(path, WHERE, spec, "unk_token", &unk, err));
-    bpe->unk = ssm__string_map_get(&bpe->vocab, json_string_value(unk), json_string_length(unk));
-    if (bpe->unk < 0) {
-        return ssm__fail_field(path, WHERE, err, "unk_token \"%.100s\" is not in the vocabulary",
-                               json_string_value(unk));
-    }
-    return SSM_STATUS_OK;
+    return ssm__vocab_field(path, spec, "unk_token", bpe->vocab, &bpe->unk, err);
 }
 
-/* ---- vocabulary ------------------------------------------------------------------------------ */
-
-static ssm_status check_ids_distinct(const char *path, const ssm__bpe *bpe, ssm_error *err)
+/* The token of each byte's character in the byte alphabet. */
+static void find_byte_ids(ssm__bpe *bpe)
 {
-    int32_t largest = 0;
-    for (size_t i = 0; i < bpe->vocab.count; i++) {
-        largest = bpe->vocab.entries[i].value > largest ? bpe->vocab.entries[i].value : largest;
-    }
-    size_t size = ((size_t)largest + 1) * sizeof(uint32_t);
-    uint32_t *owner = calloc((size_t)largest + 1, sizeof(uint32_t));
-    if (owner == NULL) {
-        return ssm__fail_memory(err, "the vocabulary", size);
-    }
-    ssm_status status = SSM_STATUS_OK;
-    for (size_t i = 0; i < bpe->vocab.count && status == SSM_STATUS_OK; i++) {
-        uint32_t *taken = &owner[bpe->vocab.entries[i].value];
-        if (*taken != 0) {
-            status = ssm__fail_field(
-                path, WHERE, err, "vocab gives the id %d to \"%.100s\" and to \"%.100s\"",
-                bpe->vocab.entries[i].value, ssm__string_map_text(&bpe->vocab, *taken - 1),
-                ssm__string_map_text(&bpe->vocab, i));
-        }
-        *taken = (uint32_t)i + 1;
-    }
-    free(owner);
-    return status;
-}
-
-static ssm_status parse_vocab(const char *path, const json_t *spec, ssm__bpe *bpe, ssm_error *err)
-{
-    const json_t *vocab = json_object_get(spec, "vocab");
-    if (!json_is_object(vocab) || json_object_size(vocab) == 0) {
-        return ssm__fail_field(path, WHERE, err, "needs a non-empty object \"vocab\"");
-    }
-    const char *token;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)vocab, token, value)
-    {
-        size_t bytes = strlen(token);
-        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (id < 0 || id > LARGEST_ID) {
-            return ssm__fail_field(path, WHERE, err, "vocab \"%.100s\" needs an id from 0 to %d",
-                                   token, LARGEST_ID);
-        }
-        SSM__TRY(ssm__string_map_add(&bpe->vocab, token, bytes, (int32_t)id, err));
-    }
-    SSM__TRY(check_ids_distinct(path, bpe, err));
     for (int byte = 0; byte < 256; byte++) {
         unsigned char text[4];
         size_t bytes = ssm__utf8_write(ssm__byte_to_char((unsigned char)byte), text);
-        bpe->byte_ids[byte] = ssm__string_map_get(&bpe->vocab, (const char *)text, bytes);
+        bpe->byte_ids[byte] = ssm__string_map_get(bpe->vocab, (const char *)text, bytes);
     }
-    return SSM_STATUS_OK;
+    ssm__vocab_byte_tokens(bpe->vocab, bpe->fallback_ids);
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -190,19 +141,27 @@ static ssm_status fail_missing(const char *path, size_t index, const char *token
 static ssm_status add_merge(const char *path, size_t index, const text_pair *pair, uint32_t rank,
                             ssm__bpe *bpe, ssm_error *err)
 {
-    int32_t left = ssm__string_map_get(&bpe->vocab, pair->left, pair->left_bytes);
+    int32_t left = ssm__string_map_get(bpe->vocab, pair->left, pair->left_bytes);
     if (left < 0 || pair->left_bytes == 0) {
         char *copy = strndup(pair->left, pair->left_bytes);
         ssm_status status = fail_missing(path, index, copy == NULL ? "" : copy, err);
         free(copy);
         return status;
     }
-    int32_t right = ssm__string_map_get(&bpe->vocab, pair->right, pair->right_bytes);
+    int32_t right = ssm__string_map_get(bpe->vocab, pair->right, pair->right_bytes);
     if (right < 0 || pair->right_bytes == 0) {
         return fail_missing(path, index, pair->right, err);
     }
+    /* "a" and "##b" make "ab": the right side loses as many bytes as the prefix has. */
+    if (pair->right_bytes < bpe->prefix.bytes) {
+        return ssm__fail_field(path, WHERE, err,
+                               "merges[%zu]: \"%.100s\" is shorter than the "
+                               "continuing_subword_prefix",
+                               index, pair->right);
+    }
+    size_t rest = pair->right_bytes - bpe->prefix.bytes;
     size_t bytes;
-    if (!ssm__add_size(pair->left_bytes, pair->right_bytes, &bytes)) {
+    if (!ssm__add_size(pair->left_bytes, rest, &bytes)) {
         return ssm__fail_memory(err, "a merge", SIZE_MAX);
     }
     char *merged = malloc(bytes + 1);
@@ -210,9 +169,9 @@ static ssm_status add_merge(const char *path, size_t index, const text_pair *pai
         return ssm__fail_memory(err, "a merge", bytes);
     }
     memcpy(merged, pair->left, pair->left_bytes);
-    memcpy(merged + pair->left_bytes, pair->right, pair->right_bytes);
+    memcpy(merged + pair->left_bytes, pair->right + bpe->prefix.bytes, rest);
     merged[bytes] = '\0';
-    int32_t id = ssm__string_map_get(&bpe->vocab, merged, bytes);
+    int32_t id = ssm__string_map_get(bpe->vocab, merged, bytes);
     ssm_status status = id < 0 ? fail_missing(path, index, merged, err) : SSM_STATUS_OK;
     free(merged);
     if (status == SSM_STATUS_OK) {
@@ -273,28 +232,20 @@ static ssm_status parse_merges(const char *path, const json_t *spec, ssm__bpe *b
     return SSM_STATUS_OK;
 }
 
-ssm_status ssm__bpe_parse(const char *path, const json_t *spec, ssm__bpe *out, ssm_error *err)
+ssm_status ssm__bpe_parse(const char *path, const json_t *spec, const ssm__string_map *vocab,
+                          ssm__bpe *out, ssm_error *err)
 {
-    if (!json_is_object(spec)) {
-        return ssm__fail_field(path, WHERE, err, "must be an object with \"vocab\" and \"merges\"");
-    }
-    /* Old files have no type; merges then tell BPE from the other models. */
-    if (json_object_get(spec, "type") != NULL || json_object_get(spec, "merges") == NULL) {
-        const char *type;
-        SSM__TRY(ssm__field_type(path, WHERE, spec, &type, err));
-        if (strcmp(type, "BPE") != 0) {
-            return ssm__fail_unsupported(path, WHERE, type, err);
-        }
-    }
+    out->vocab = vocab;
+    find_byte_ids(out);
     SSM__TRY(parse_options(path, spec, out, err));
-    SSM__TRY(parse_vocab(path, spec, out, err));
     SSM__TRY(parse_unk(path, spec, out, err));
     return parse_merges(path, spec, out, err);
 }
 
 void ssm__bpe_free(ssm__bpe *bpe)
 {
-    ssm__string_map_free(&bpe->vocab);
+    ssm_text_free(&bpe->prefix);
+    ssm_text_free(&bpe->suffix);
     free(bpe->merges);
     bpe->merges = NULL;
 }

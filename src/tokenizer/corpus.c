@@ -95,10 +95,13 @@ static ssm_status add_file(const ssm_tokenizer *tokenizer, const char *argument,
     ssm__map map;
     SSM__TRY(ssm__map_open(file->path, &map, err));
     ssm_encode_options options = {.invalid_utf8 = invalid_utf8};
+    ssm__losses losses = {0};
     int64_t before = domain->ids.count;
     const char *text = map.data == NULL ? "" : (const char *)map.data;
     ssm_status status = ssm__tokenizer_encode(tokenizer, text, map.size, &options, file->path,
-                                              &domain->ids, &corpus->replaced, err);
+                                              &domain->ids, &losses, err);
+    corpus->replaced += losses.replaced;
+    corpus->dropped += losses.dropped;
     ssm__digest_bytes(text, map.size, file->digest);
     ssm__map_close(&map);
     file->tokens = domain->ids.count - before;

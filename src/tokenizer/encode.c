@@ -12,20 +12,21 @@ typedef struct encoder {
     bool special_as_text;
     bool at_start; /* what is encoded begins where the whole text begins */
     ssm__pretokenizer_run *pretokenizer;
-    ssm__bpe_run *bpe;
-    ssm_text normalized;
+    ssm__model_run *model;
+    ssm__normalizer_run normalizer;
     ssm_ids *ids;
+    int64_t dropped;
 } encoder;
 
 static ssm_status encode_piece(encoder *e, const unsigned char *piece, size_t bytes, bool split,
                                ssm_error *err)
 {
     if (!split) {
-        return ssm__bpe_encode(e->bpe, piece, bytes, e->ids, err);
+        return ssm__model_encode(e->model, piece, bytes, e->ids, &e->dropped, err);
     }
     while (bytes > 0) {
         size_t length = ssm__gpt2_match(&e->tokenizer->unicode, piece, bytes);
-        SSM__TRY(ssm__bpe_encode(e->bpe, piece, length, e->ids, err));
+        SSM__TRY(ssm__model_encode(e->model, piece, length, e->ids, &e->dropped, err));
         piece += length;
         bytes -= length;
     }
@@ -79,13 +80,24 @@ static ssm_status cut_tokens(encoder *e, const ssm__matcher *matcher, const char
 /* Text without raw added tokens. */
 static ssm_status encode_segment(encoder *e, const char *text, size_t bytes, ssm_error *err)
 {
-    const ssm_tokenizer *tokenizer = e->tokenizer;
     const char *normalized;
     size_t normalized_bytes;
-    SSM__TRY(ssm__normalize(&tokenizer->normalizer, &tokenizer->unicode, text, bytes,
-                            &e->normalized, &normalized, &normalized_bytes, err));
-    return cut_tokens(e, tokenizer->added.normalized, normalized, normalized_bytes, encode_plain,
+    bool keeps_start;
+    SSM__TRY(ssm__normalize(&e->normalizer, text, bytes, &normalized, &normalized_bytes,
+                            &keeps_start, err));
+    e->at_start = e->at_start && keeps_start;
+    return cut_tokens(e, e->tokenizer->added.normalized, normalized, normalized_bytes, encode_plain,
                       err);
+}
+
+/* How the model reads its pieces. */
+static ssm__piece_form piece_form(const ssm_tokenizer *tokenizer)
+{
+    if (tokenizer->pretokenizer.bytes) {
+        return SSM__PIECE_BYTES;
+    }
+    bool mapped = tokenizer->pretokenizer.maps_bytes || tokenizer->normalizer.maps_bytes;
+    return mapped ? SSM__PIECE_CHARS : SSM__PIECE_TEXT;
 }
 
 static ssm_status encode_valid(encoder *e, const char *text, size_t bytes, bool add_special,
@@ -93,7 +105,9 @@ static ssm_status encode_valid(encoder *e, const char *text, size_t bytes, bool 
 {
     const ssm_tokenizer *tokenizer = e->tokenizer;
     const ssm__postprocessor *post = &tokenizer->postprocessor;
-    SSM__TRY(ssm__bpe_run_create(&tokenizer->bpe, tokenizer->pretokenizer.bytes, &e->bpe, err));
+    SSM__TRY(ssm__model_run_create(&tokenizer->model, piece_form(tokenizer), &e->model, err));
+    SSM__TRY(ssm__normalizer_run_create(&tokenizer->normalizer, &tokenizer->unicode, &e->normalizer,
+                                        err));
     SSM__TRY(ssm__pretokenizer_run_create(&tokenizer->pretokenizer, &tokenizer->unicode,
                                           &e->pretokenizer, err));
     if (add_special) {
@@ -124,7 +138,7 @@ static ssm_status replace_invalid(const char *text, size_t bytes, size_t at, ssm
 
 ssm_status ssm__tokenizer_encode(const ssm_tokenizer *tokenizer, const char *text, size_t bytes,
                                  const ssm_encode_options *options, const char *name, ssm_ids *ids,
-                                 int64_t *replaced, ssm_error *err)
+                                 ssm__losses *losses, ssm_error *err)
 {
     ssm_text repaired = {0};
     size_t valid = ssm__utf8_valid((const unsigned char *)text, bytes);
@@ -135,7 +149,7 @@ ssm_status ssm__tokenizer_encode(const ssm_tokenizer *tokenizer, const char *tex
                              "invalid bytes by U+FFFD (--invalid-utf8=replace)",
                              (unsigned)(unsigned char)text[valid], valid);
         }
-        ssm_status status = replace_invalid(text, bytes, valid, &repaired, replaced, err);
+        ssm_status status = replace_invalid(text, bytes, valid, &repaired, &losses->replaced, err);
         if (status != SSM_STATUS_OK) {
             ssm_text_free(&repaired);
             return status;
@@ -154,10 +168,12 @@ ssm_status ssm__tokenizer_encode(const ssm_tokenizer *tokenizer, const char *tex
     }
     if (status != SSM_STATUS_OK) {
         ids->count = before;
+    } else {
+        losses->dropped += e.dropped;
     }
-    ssm__bpe_run_free(e.bpe);
+    ssm__model_run_free(e.model);
+    ssm__normalizer_run_free(&e.normalizer);
     ssm__pretokenizer_run_free(e.pretokenizer);
-    ssm_text_free(&e.normalized);
     ssm_text_free(&repaired);
     return status;
 }
@@ -166,7 +182,12 @@ ssm_status ssm_tokenizer_encode(const ssm_tokenizer *tokenizer, const char *text
                                 const ssm_encode_options *options, ssm_ids *ids, ssm_error *err)
 {
     static const ssm_encode_options defaults = {0};
-    int64_t replaced = 0;
-    return ssm__tokenizer_encode(tokenizer, text, bytes, options == NULL ? &defaults : options,
-                                 NULL, ids, &replaced, err);
+    ssm__losses losses = {0};
+    options = options == NULL ? &defaults : options;
+    ssm_status status =
+        ssm__tokenizer_encode(tokenizer, text, bytes, options, NULL, ids, &losses, err);
+    if (options->dropped_bytes != NULL) {
+        *options->dropped_bytes += losses.dropped;
+    }
+    return status;
 }

@@ -43,20 +43,25 @@ static ssm_status parse_flags(const char *path, const json_t *spec, ssm__added_t
     return ssm__field_bool(path, where, spec, "special", &token->special, err);
 }
 
-static ssm_status set_pattern(ssm_tokenizer *tokenizer, ssm__added_token *token, ssm_error *err)
+static ssm_status set_pattern(const ssm_tokenizer *tokenizer, ssm__added_token *token,
+                              ssm_error *err)
 {
-    ssm_text buffer = {0};
+    ssm__normalizer_run run = {0};
     const char *pattern = token->content;
     size_t bytes = token->bytes;
     ssm_status status = SSM_STATUS_OK;
     if (token->normalized) {
-        status = ssm__normalize(&tokenizer->normalizer, &tokenizer->unicode, token->content,
-                                token->bytes, &buffer, &pattern, &bytes, err);
+        bool keeps_start;
+        status = ssm__normalizer_run_create(&tokenizer->normalizer, &tokenizer->unicode, &run, err);
+        if (status == SSM_STATUS_OK) {
+            status = ssm__normalize(&run, token->content, token->bytes, &pattern, &bytes,
+                                    &keeps_start, err);
+        }
     }
     if (status == SSM_STATUS_OK) {
         status = copy_text(pattern, bytes, &token->pattern, &token->pattern_bytes, err);
     }
-    ssm_text_free(&buffer);
+    ssm__normalizer_run_free(&run);
     return status;
 }
 
@@ -76,11 +81,15 @@ static ssm_status parse_added_token(const char *path, const json_t *spec, ssm_to
     SSM__TRY(copy_text(json_string_value(content), bytes, &token->content, &token->bytes, err));
     SSM__TRY(parse_flags(path, spec, token, err));
     SSM__TRY(set_pattern(tokenizer, token, err));
+    if (token->pattern_bytes == 0) {
+        return ssm__fail_field(path, where, err, "[%lld] \"%.100s\" is empty after normalisation",
+                               (long long)index, token->content);
+    }
     if (ssm__string_map_get(&tokenizer->added_ids, token->content, bytes) >= 0) {
         return ssm__fail_field(path, where, err, "has \"%.100s\" twice", token->content);
     }
     /* The id follows from the vocabulary; the file's own is a claim. */
-    token->id = ssm__string_map_get(&tokenizer->bpe.vocab, token->content, bytes);
+    token->id = ssm__string_map_get(&tokenizer->model.vocab, token->content, bytes);
     if (token->id < 0) {
         token->id = (*next_id)++;
     }
@@ -110,7 +119,7 @@ static ssm_status parse_added_tokens(const char *path, const json_t *root, ssm_t
     if (tokenizer->added.tokens == NULL) {
         return ssm__fail_memory(err, "the added tokens", count * sizeof *tokenizer->added.tokens);
     }
-    int32_t next_id = (int32_t)tokenizer->bpe.vocab.count;
+    int32_t next_id = (int32_t)tokenizer->model.vocab.count;
     for (size_t i = 0; i < count; i++) {
         SSM__TRY(parse_added_token(path, json_array_get(list, i), tokenizer, &next_id, err));
     }
@@ -154,8 +163,7 @@ static ssm_status check_template_ids(const char *path, const ssm_tokenizer *toke
     for (int64_t i = 0; i < ids->count; i++) {
         if (ids->data[i] >= tokenizer->size || !tokenizer->tokens[ids->data[i]].present) {
             return ssm__fail_field(path, "post_processor", err,
-                                   "TemplateProcessing: id %d is not in the vocabulary",
-                                   ids->data[i]);
+                                   "adds the id %d, which is not in the vocabulary", ids->data[i]);
         }
     }
     return SSM_STATUS_OK;
@@ -172,10 +180,11 @@ static ssm_status parse_root(const char *path, const json_t *root, ssm_tokenizer
     SSM__TRY(ssm__postprocessor_parse(path, json_object_get(root, "post_processor"),
                                       &tokenizer->postprocessor, err));
     SSM__TRY(ssm__decoder_parse(path, json_object_get(root, "decoder"), &tokenizer->decoder, err));
-    SSM__TRY(ssm__bpe_parse(path, json_object_get(root, "model"), &tokenizer->bpe, err));
-    const ssm__pretokenizer *stages = &tokenizer->pretokenizer;
-    tokenizer->pretokenizer.bytes =
-        stages->count > 0 && stages->stages[stages->count - 1].kind == SSM__PRETOKENIZER_BYTE_LEVEL;
+    SSM__TRY(ssm__model_parse(path, json_object_get(root, "model"), &tokenizer->model, err));
+    ssm__pretokenizer *pretokenizer = &tokenizer->pretokenizer;
+    pretokenizer->bytes =
+        pretokenizer->count > 0 && ssm__model_takes_bytes(&tokenizer->model) &&
+        pretokenizer->stages[pretokenizer->count - 1].kind == SSM__PRETOKENIZER_BYTE_LEVEL;
     SSM__TRY(ssm__unicode_create(&tokenizer->unicode, err));
     SSM__TRY(parse_added_tokens(path, root, tokenizer, err));
     SSM__TRY(ssm__tokens_build(tokenizer, err));
@@ -250,7 +259,9 @@ void ssm_tokenizer_free(ssm_tokenizer *tokenizer)
     ssm__added_tokens_free(&tokenizer->added);
     ssm__string_map_free(&tokenizer->added_ids);
     ssm__pretokenizer_free(&tokenizer->pretokenizer);
-    ssm__bpe_free(&tokenizer->bpe);
+    ssm__normalizer_free(&tokenizer->normalizer);
+    ssm__decoder_chain_free(&tokenizer->decoder);
+    ssm__model_free(&tokenizer->model);
     ssm__postprocessor_free(&tokenizer->postprocessor);
     free(tokenizer->tokens);
     free(tokenizer->pool);

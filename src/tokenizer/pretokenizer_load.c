@@ -114,6 +114,12 @@ static ssm_status parse_metaspace(const char *path, const json_t *spec, ssm__pre
 {
     ssm__metaspace metaspace;
     SSM__TRY(ssm__metaspace_parse(path, WHERE, spec, &metaspace, err));
+    if (out->maps_bytes && metaspace.prepend == SSM__PREPEND_FIRST) {
+        /* Several pieces can then begin where the text begins: the bytes of its first character. */
+        return ssm__fail_field(path, WHERE, err,
+                               "Metaspace with prepend_scheme \"first\" behind ByteLevel is not "
+                               "supported");
+    }
     ssm__pretokenizer_stage *stage = NULL;
     SSM__TRY(new_stage(path, out, SSM__PRETOKENIZER_METASPACE, &stage, err));
     stage->character = metaspace.replacement;

@@ -149,6 +149,13 @@ void ssm__pattern_free(ssm__pattern *pattern)
     }
 }
 
+bool ssm__pattern_is_character(const ssm__pattern *pattern)
+{
+    uint32_t c;
+    return pattern->literal != NULL &&
+           ssm__utf8_read((const unsigned char *)pattern->literal, &c) == pattern->literal_bytes;
+}
+
 /* ---- matching -------------------------------------------------------------------------------- */
 
 ssm_status ssm__pattern_run_create(const ssm__pattern *pattern, ssm__pattern_run **out,

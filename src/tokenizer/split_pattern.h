@@ -23,6 +23,8 @@ ssm_status ssm__pattern_compile(ssm__pattern_place place, const char *text, size
 ssm_status ssm__pattern_parse(const char *path, const char *where, const char *type,
                               const json_t *spec, ssm__pattern **out, ssm_error *err);
 void ssm__pattern_free(ssm__pattern *pattern);
+/* Is it one literal character? Then a text can be searched in parts. */
+bool ssm__pattern_is_character(const ssm__pattern *pattern);
 
 /* Match data of one call. Errors: MEMORY. */
 typedef struct ssm__pattern_run ssm__pattern_run;

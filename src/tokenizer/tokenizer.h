@@ -1,23 +1,19 @@
 /* tokenizer/tokenizer.h: the whole pipeline, each stage in its own file.
  *
- *   text → added tokens (raw) → normalizer → added tokens (normalised) → pre-tokenizer → BPE
- *        → post-processor → ids → decoder → text */
+ *   text → added tokens (raw) → normalizer → added tokens (normalised) → pre-tokenizer
+ *        → model → post-processor → ids → decoder → text */
 #ifndef SSM_TOKENIZER_TOKENIZER_H
 #define SSM_TOKENIZER_TOKENIZER_H
 
 #include <ssmscope/tokenizer.h>
 
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe.h"
+#include "tokenizer/decoder.h"
+#include "tokenizer/model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/postprocessor.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/unicode.h"
-
-typedef enum ssm__decoder_kind {
-    SSM__DECODER_NONE,      /* token texts with a blank between, as tokenizers does without one */
-    SSM__DECODER_BYTE_LEVEL /* the byte alphabet read back */
-} ssm__decoder_kind;
 
 /* What an id is written as. */
 typedef struct ssm__token {
@@ -34,9 +30,9 @@ struct ssm_tokenizer {
     ssm__string_map added_ids; /* content → index in added.tokens */
     ssm__normalizer normalizer;
     ssm__pretokenizer pretokenizer;
-    ssm__bpe bpe;
+    ssm__model model;
     ssm__postprocessor postprocessor;
-    ssm__decoder_kind decoder;
+    ssm__decoder_chain decoder;
     ssm__token *tokens; /* by id */
     int64_t size;       /* one more than the largest id */
     unsigned char *pool;
@@ -47,14 +43,17 @@ struct ssm_tokenizer {
 ssm_status ssm__tokenizer_from_memory(const char *name, const char *text, size_t bytes,
                                       ssm_tokenizer **out, ssm_error *err);
 
-/* As ssm_tokenizer_encode; *replaced grows by the invalid sequences that became U+FFFD. */
+/* What encoding could not keep. */
+typedef struct ssm__losses {
+    int64_t replaced; /* invalid sequences that became U+FFFD */
+    int64_t dropped;  /* bytes without a token */
+} ssm__losses;
+
+/* As ssm_tokenizer_encode; *losses grows. */
 ssm_status ssm__tokenizer_encode(const ssm_tokenizer *tokenizer, const char *text, size_t bytes,
                                  const ssm_encode_options *options, const char *name, ssm_ids *ids,
-                                 int64_t *replaced, ssm_error *err);
+                                 ssm__losses *losses, ssm_error *err);
 
-/* spec: the "decoder" of tokenizer.json; null is allowed. Errors: FILE. */
-ssm_status ssm__decoder_parse(const char *path, const json_t *spec, ssm__decoder_kind *out,
-                              ssm_error *err);
 /* Fills tokens and pool. Errors: MEMORY. */
 ssm_status ssm__tokens_build(ssm_tokenizer *tokenizer, ssm_error *err);
 

@@ -1,5 +1,5 @@
-/* tokenizer/tokens.c: the table of tokens by id: is it there, is it special, what does it decode
- * to. */
+/* tokenizer/tokens.c: the table of tokens by id: is it there, is it special, what is
+ * given to the decoders. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +9,11 @@
 #include "tokenizer/tokenizer.h"
 
 /* Writes what `text` decodes to and returns its length; out has room for `bytes`. */
-static size_t decode_text(ssm__decoder_kind decoder, const char *text, size_t bytes,
+static size_t decode_text(const ssm__decoder_chain *decoder, const char *text, size_t bytes,
                           unsigned char *out)
 {
     size_t written;
-    if (decoder == SSM__DECODER_BYTE_LEVEL &&
+    if (ssm__decoder_takes_bytes(decoder) &&
         ssm__chars_to_bytes((const unsigned char *)text, bytes, out, &written)) {
         return written;
     }
@@ -32,7 +32,7 @@ static void set_token(ssm_tokenizer *tokenizer, int32_t id, const char *text, si
 {
     ssm__token *token = &tokenizer->tokens[id];
     token->offset = *used;
-    token->bytes = (uint32_t)decode_text(tokenizer->decoder, text, bytes, tokenizer->pool + *used);
+    token->bytes = (uint32_t)decode_text(&tokenizer->decoder, text, bytes, tokenizer->pool + *used);
     token->present = true;
     token->special = is_special_text(tokenizer, text, bytes);
     *used += token->bytes;
@@ -40,7 +40,7 @@ static void set_token(ssm_tokenizer *tokenizer, int32_t id, const char *text, si
 
 ssm_status ssm__tokens_build(ssm_tokenizer *tokenizer, ssm_error *err)
 {
-    const ssm__string_map *vocab = &tokenizer->bpe.vocab;
+    const ssm__string_map *vocab = &tokenizer->model.vocab;
     const ssm__added_tokens *added = &tokenizer->added;
     int32_t largest = 0;
     size_t pool = 1;
@@ -80,7 +80,7 @@ int32_t ssm_tokenizer_id(const ssm_tokenizer *tokenizer, const char *token, size
 {
     int32_t added = ssm__string_map_get(&tokenizer->added_ids, token, bytes);
     return added >= 0 ? tokenizer->added.tokens[added].id
-                      : ssm__string_map_get(&tokenizer->bpe.vocab, token, bytes);
+                      : ssm__string_map_get(&tokenizer->model.vocab, token, bytes);
 }
 
 const char *ssm_tokenizer_digest(const ssm_tokenizer *tokenizer)

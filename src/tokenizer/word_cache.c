@@ -74,13 +74,14 @@ static ssm_status make_room(ssm__word_cache *cache, ssm_error *err)
 }
 
 ssm_status ssm__word_cache_put(ssm__word_cache *cache, const unsigned char *piece, size_t bytes,
-                               uint32_t hash, const int32_t *ids, int64_t count, ssm_error *err)
+                               uint32_t hash, ssm__word_ids ids, ssm_error *err)
 {
     SSM__TRY(make_room(cache, err));
-    ssm__cached_word word = {hash, (uint32_t)cache->keys.bytes, (uint32_t)cache->ids.count,
-                             (uint16_t)bytes, (uint16_t)count};
+    ssm__cached_word word = {
+        hash,           (uint32_t)cache->keys.bytes, (uint32_t)cache->ids.count,
+        (uint8_t)bytes, (uint8_t)ids.dropped,        (uint16_t)ids.count};
     SSM__TRY(ssm__text_append(&cache->keys, piece, bytes, err));
-    SSM__TRY(ssm__ids_append(&cache->ids, ids, count, err));
+    SSM__TRY(ssm__ids_append(&cache->ids, ids.data, ids.count, err));
     place(cache, word);
     cache->count++;
     return SSM_STATUS_OK;

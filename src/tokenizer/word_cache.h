@@ -10,9 +10,17 @@ typedef struct ssm__cached_word {
     uint32_t hash; /* 0 = empty slot */
     uint32_t key;  /* offset in keys */
     uint32_t ids;  /* offset in ids */
-    uint16_t bytes;
+    uint8_t bytes;
+    uint8_t dropped; /* bytes without a token */
     uint16_t count;
 } ssm__cached_word;
+
+/* What a piece became. */
+typedef struct ssm__word_ids {
+    const int32_t *data;
+    int64_t count;
+    int64_t dropped;
+} ssm__word_ids;
 
 /* Bounded: when it is full it starts again, so memory does not grow with the text. What it holds
  * never changes a result. Start from {0}. */
@@ -31,7 +39,7 @@ const ssm__cached_word *ssm__word_cache_get(const ssm__word_cache *cache,
                                             uint32_t *hash);
 /* Adds a piece that is not there. Errors: MEMORY. */
 ssm_status ssm__word_cache_put(ssm__word_cache *cache, const unsigned char *piece, size_t bytes,
-                               uint32_t hash, const int32_t *ids, int64_t count, ssm_error *err);
+                               uint32_t hash, ssm__word_ids ids, ssm_error *err);
 void ssm__word_cache_free(ssm__word_cache *cache);
 
 #endif

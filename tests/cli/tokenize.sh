@@ -81,3 +81,20 @@ says "wrong.ids: byte 3: expected a token id (decimal digits), found 'x7'"
 printf '12 99999' >wrong.ids
 run tokenize tiny --decode --ids wrong.ids
 [ "$code" -ne 0 ] && grep -q 99999 err || fail "an id outside the vocabulary"
+
+# Bytes without a token are dropped, as Hugging Face tokenizers does, but not in silence.
+dropping=$SOURCE_DIR/tests/golden/tokenizers/metaspace_dropping.json
+printf 'the \360\237\220\215 the' >llama.txt
+expect 0 tokenize "$dropping" llama.txt
+says '4 bytes of the text have no token in the vocabulary and were dropped'
+printf 'the the' >plain.txt
+expect 0 tokenize "$dropping" plain.txt
+[ ! -s err ] || fail "a note without a reason"
+
+# A SentencePiece BPE: there and back, a character of bytes too.
+llama=$SOURCE_DIR/tests/golden/tokenizers/llama.json
+expect 0 tokenize "$llama" llama.txt
+[ ! -s err ] || fail "a note without a reason"
+cp out ids
+expect 0 tokenize "$llama" --decode --ids ids
+same out llama.txt "byte fallback"

@@ -14,23 +14,43 @@ static void require(bool holds)
     }
 }
 
+/* Whatever the stages hold back, the pieces join to the whole. */
+static void check_streaming(const ssm_tokenizer *tokenizer, const ssm_ids *ids,
+                            const ssm_text *whole)
+{
+    ssm_decoder *decoder = NULL;
+    ssm_text joined = {0};
+    require(ssm_decoder_create(tokenizer, false, &decoder, NULL) == SSM_STATUS_OK);
+    for (int64_t i = 0; i < ids->count; i++) {
+        require(ssm_decoder_push(decoder, ids->data[i], &joined, NULL) == SSM_STATUS_OK);
+    }
+    require(ssm_decoder_finish(decoder, &joined, NULL) == SSM_STATUS_OK);
+    require(joined.bytes == whole->bytes && memcmp(joined.data, whole->data, whole->bytes) == 0);
+    ssm_decoder_free(decoder);
+    ssm_text_free(&joined);
+}
+
 static void try_tokenizer(const ssm_tokenizer *tokenizer)
 {
-    static const char text[] = "the-final  countdown's 12 caf\xC3\xA9 e\xCC\x81<|endoftext|>\n\n x";
+    static const char text[] = "the-final  countdown's 12 caf\xC3\xA9 e\xCC\x81<|endoftext|>\n\n x "
+                               "\xE4\xB8\x96\xE2\x96\x81!";
     const ssm_encode_options options = {.add_special_tokens = true};
     ssm_ids ids = {0};
     ssm_text out = {0};
     ssm_error err = {0};
     ssm_status status =
         ssm_tokenizer_encode(tokenizer, text, sizeof text - 1, &options, &ids, &err);
-    /* A Split pattern may need more steps than allowed. */
+    /* A pattern may need more steps than allowed. */
     require(status == SSM_STATUS_OK || status == SSM_STATUS_FAILED);
     for (int64_t i = 0; i < ids.count; i++) {
         require(ids.data[i] >= 0 && ids.data[i] < ssm_tokenizer_vocab_size(tokenizer));
     }
-    require(ssm_tokenizer_decode(tokenizer, ids.data, ids.count, false, &out, &err) ==
-            SSM_STATUS_OK);
+    status = ssm_tokenizer_decode(tokenizer, ids.data, ids.count, false, &out, &err);
+    require(status == SSM_STATUS_OK || status == SSM_STATUS_FAILED);
     require(ssm__utf8_valid((const unsigned char *)out.data, out.bytes) == out.bytes);
+    if (status == SSM_STATUS_OK) {
+        check_streaming(tokenizer, &ids, &out);
+    }
     ssm_ids_free(&ids);
     ssm_text_free(&out);
 }

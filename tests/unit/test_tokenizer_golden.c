@@ -13,105 +13,19 @@
 #include "test_gguf.h"
 #include "test_paths.h"
 #include "test_text_generator.h"
+#include "test_tokenizer_run.h"
 #include "tokenizer/tokenizer.h"
-
-typedef struct digest_pair {
-    uint64_t ids;
-    uint64_t decoded;
-} digest_pair;
-
-typedef struct run {
-    ssm_tokenizer *tokenizer;
-    ssm_encode_options options;
-    ssm_ids ids;
-    ssm_text text;
-} run;
-
-static void run_free(run *r)
-{
-    ssm_ids_free(&r->ids);
-    ssm_text_free(&r->text);
-    ssm_tokenizer_free(r->tokenizer);
-}
-
-static void encode(run *r, const char *text, size_t bytes)
-{
-    ssm_error err = {0};
-    r->ids.count = 0;
-    if (ssm_tokenizer_encode(r->tokenizer, text, bytes, &r->options, &r->ids, &err) !=
-        SSM_STATUS_OK) {
-        fail_msg("%s", err.message);
-    }
-}
-
-static void decode(run *r, bool skip_special)
-{
-    ssm_error err = {0};
-    r->text.bytes = 0;
-    if (ssm_tokenizer_decode(r->tokenizer, r->ids.data, r->ids.count, skip_special, &r->text,
-                             &err) != SSM_STATUS_OK) {
-        fail_msg("%s", err.message);
-    }
-}
-
-/* Digests of `count` generated strings from `first` on. */
-static digest_pair digest(run *r, text_generator *generator, int64_t first, int64_t count)
-{
-    digest_pair state = {FNV_START, FNV_START};
-    for (int64_t i = first; i < first + count; i++) {
-        const ssm_text *text = text_generator_string(generator, i);
-        encode(r, text->data, text->bytes);
-        decode(r, false);
-        state.ids = fnv_add_u32(state.ids, (uint32_t)r->ids.count);
-        for (int64_t k = 0; k < r->ids.count; k++) {
-            state.ids = fnv_add_u32(state.ids, (uint32_t)r->ids.data[k]);
-        }
-        state.decoded = fnv_add_u32(state.decoded, (uint32_t)r->text.bytes);
-        state.decoded = fnv_add(state.decoded, r->text.data, r->text.bytes);
-    }
-    return state;
-}
-
-static void check_text(const ssm_text *got, const json_t *expected, const char *name, size_t index)
-{
-    if (got->bytes != json_string_length(expected) ||
-        memcmp(got->data, json_string_value(expected), got->bytes) != 0) {
-        fail_msg("%s case %zu decodes to \"%s\"", name, index, got->data);
-    }
-}
-
-static void check_case(run *r, const json_t *spec, const char *name, size_t index)
-{
-    const json_t *text = json_object_get(spec, "text");
-    const json_t *ids = json_object_get(spec, "ids");
-    encode(r, json_string_value(text), json_string_length(text));
-    if ((size_t)r->ids.count != json_array_size(ids)) {
-        fail_msg("%s case %zu \"%s\": %lld ids, expected %zu", name, index, json_string_value(text),
-                 (long long)r->ids.count, json_array_size(ids));
-    }
-    for (int64_t k = 0; k < r->ids.count; k++) {
-        if (r->ids.data[k] != json_integer_value(json_array_get(ids, (size_t)k))) {
-            fail_msg("%s case %zu \"%s\": id %lld is %d, expected %lld", name, index,
-                     json_string_value(text), (long long)k, r->ids.data[k],
-                     (long long)json_integer_value(json_array_get(ids, (size_t)k)));
-        }
-    }
-    decode(r, false);
-    check_text(&r->text, json_object_get(spec, "decoded"), name, index);
-    decode(r, true);
-    check_text(&r->text, json_object_get(spec, "skipped"), name, index);
-}
 
 /* The cases and digests of `name`; frees the tokenizer. */
 static void check_tokenizer(ssm_tokenizer *tokenizer, const char *name)
 {
-    run r = {.tokenizer = tokenizer};
+    golden_run r = {.tokenizer = tokenizer};
     char file[64];
     snprintf(file, sizeof file, "%s.cases.jsonl", name);
     json_t *cases = read_json_lines(file);
     assert_true(json_array_size(cases) > 100);
     for (size_t i = 0; i < json_array_size(cases); i++) {
-        check_case(&r, json_array_get(cases, i), name, i);
+        golden_check_case(&r, json_array_get(cases, i), name, i);
     }
     json_decref(cases);
 
@@ -126,7 +40,7 @@ static void check_tokenizer(ssm_tokenizer *tokenizer, const char *name)
         unsigned long long ids;
         unsigned long long decoded;
         assert_int_equal(fscanf(digests, "%llx %llx", &ids, &decoded), 2);
-        digest_pair got = digest(&r, &generator, first, generator.block);
+        golden_digests got = golden_digest(&r, &generator, first, generator.block);
         if (got.ids != ids || got.decoded != decoded) {
             fail_msg("%s: strings %lld to %lld differ in their %s", name, (long long)first,
                      (long long)(first + generator.block - 1),
@@ -135,7 +49,7 @@ static void check_tokenizer(ssm_tokenizer *tokenizer, const char *name)
     }
     fclose(digests);
     text_generator_free(&generator);
-    run_free(&r);
+    golden_run_free(&r);
 }
 
 static void check_file(const char *path, const char *name)
@@ -230,25 +144,16 @@ static char *apply(const json_t *base, const json_t *change)
     return text;
 }
 
-static void check_variant(const json_t *base, const json_t *row, text_generator *generator,
-                          int64_t strings)
+/* The cases and digests of one line. */
+static void check_row(golden_run *r, const json_t *row, text_generator *generator, int64_t strings)
 {
     const char *name = json_string_value(json_object_get(row, "name"));
-    const json_t *change = json_object_get(row, "change");
-    char *text = apply(base, change);
-    ssm_error err = {0};
-    run r = {0};
-    r.options.special_as_text = json_is_true(json_object_get(change, "special_as_text"));
-    r.options.add_special_tokens = json_is_true(json_object_get(change, "add_special_tokens"));
-    if (ssm__tokenizer_from_memory(name, text, strlen(text), &r.tokenizer, &err) != SSM_STATUS_OK) {
-        fail_msg("%s: %s", name, err.message);
-    }
-    free(text);
     const json_t *cases = json_object_get(row, "cases");
     for (size_t i = 0; i < json_array_size(cases); i++) {
-        check_case(&r, json_array_get(cases, i), name, i);
+        golden_check_case(r, json_array_get(cases, i), name, i);
     }
-    digest_pair got = digest(&r, generator, 0, strings);
+    golden_digests got = golden_digest(r, generator, 0, strings);
+    golden_check_random(r, name, json_string_value(json_object_get(row, "random")));
     char hex[40];
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)got.ids);
     if (strcmp(hex, json_string_value(json_object_get(row, "ids"))) != 0) {
@@ -258,7 +163,24 @@ static void check_variant(const json_t *base, const json_t *row, text_generator 
     if (strcmp(hex, json_string_value(json_object_get(row, "decoded"))) != 0) {
         fail_msg("%s: decoded texts of generated strings differ", name);
     }
-    run_free(&r);
+}
+
+static void check_variant(const json_t *base, const json_t *row, text_generator *generator,
+                          int64_t strings)
+{
+    const char *name = json_string_value(json_object_get(row, "name"));
+    const json_t *change = json_object_get(row, "change");
+    char *text = apply(base, change);
+    ssm_error err = {0};
+    golden_run r = {0};
+    r.options.special_as_text = json_is_true(json_object_get(change, "special_as_text"));
+    r.options.add_special_tokens = json_is_true(json_object_get(change, "add_special_tokens"));
+    if (ssm__tokenizer_from_memory(name, text, strlen(text), &r.tokenizer, &err) != SSM_STATUS_OK) {
+        fail_msg("%s: %s", name, err.message);
+    }
+    free(text);
+    check_row(&r, row, generator, strings);
+    golden_run_free(&r);
 }
 
 static void variants(void **state)
@@ -276,12 +198,40 @@ static void variants(void **state)
     json_decref(lines);
 }
 
+/* ---- whole small tokenizers ------------------------------------------------------------------ */
+
+static void components(void **state)
+{
+    (void)state;
+    json_t *lines = read_json_lines("../tokenizers/components.jsonl");
+    text_generator generator = text_generator_create();
+    assert_true(json_array_size(lines) >= 17);
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *row = json_array_get(lines, i);
+        char relative[128];
+        char path[TEST_PATH_MAX];
+        snprintf(relative, sizeof relative, "tokenizers/%s.json",
+                 json_string_value(json_object_get(row, "name")));
+        golden_run r = {.options = {.add_special_tokens = true}};
+        ssm_error err = {0};
+        if (ssm_tokenizer_open(test_golden_path(path, relative), &r.tokenizer, &err) !=
+            SSM_STATUS_OK) {
+            fail_msg("%s: %s", err.file, err.message);
+        }
+        check_row(&r, row, &generator, json_integer_value(json_object_get(row, "strings")));
+        golden_run_free(&r);
+    }
+    text_generator_free(&generator);
+    json_decref(lines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiny),         cmocka_unit_test(neox),
         cmocka_unit_test(falcon),       cmocka_unit_test(small_bytelevel),
         cmocka_unit_test(small_falcon), cmocka_unit_test(variants),
+        cmocka_unit_test(components),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

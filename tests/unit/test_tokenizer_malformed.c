@@ -81,6 +81,18 @@ typedef struct broken {
 #define PART_A "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
 #define PART_S "{\"SpecialToken\":{\"id\":\"s\",\"type_id\":0}}"
 
+#define NFC4           "{\"type\":\"NFC\"},{\"type\":\"NFD\"},{\"type\":\"NFKC\"},{\"type\":\"NFKD\"}"
+#define NFC12          NFC4 "," NFC4 "," NFC4
+#define WORDS          "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<e>\":3}"
+#define PIECES(fields) "{\"type\":\"WordPiece\"," WORDS fields "}"
+#define UNIGRAM(vocab, unk)                                                                        \
+    "{\"type\":\"Unigram\",\"unk_id\":" unk ",\"byte_fallback\":false,\"vocab\":" vocab "}"
+#define BERT4                                                                                      \
+    "{\"type\":\"BertPreTokenizer\"},{\"type\":\"BertPreTokenizer\"},"                             \
+    "{\"type\":\"BertPreTokenizer\"},{\"type\":\"BertPreTokenizer\"}"
+#define META16       BERT4 "," BERT4 /* two stages each */
+#define META(fields) "{\"type\":\"Metaspace\"" fields "}"
+
 static const broken table[] = {
     /* the file */
     {"unknown field", "extra", "1", "unknown field \"extra\""},
@@ -89,7 +101,8 @@ static const broken table[] = {
     {"truncation", "truncation", "{\"max_length\":8}", "truncation is not supported"},
     {"padding", "padding", "{\"strategy\":\"BatchLongest\"}", "padding is not supported"},
     /* normalizer */
-    {"unknown normalizer", "normalizer", "{\"type\":\"NFKC\"}", "normalizer NFKC is not supported"},
+    {"unknown normalizer", "normalizer", "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"\"}",
+     "normalizer Precompiled is not supported"},
     {"normalizer is a string", "normalizer", "\"NFC\"", "must be an object"},
     {"normalizer without type", "normalizer", "{}", "no string \"type\""},
     {"normalizer with a field", "normalizer", "{\"type\":\"NFC\",\"form\":\"D\"}",
@@ -97,14 +110,71 @@ static const broken table[] = {
     {"normalizer sequence of nothing", "normalizer", "{\"type\":\"Sequence\"}",
      "needs a list \"normalizers\""},
     {"unknown normalizer in a sequence", "normalizer",
-     "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}",
-     "normalizer Lowercase is not supported"},
+     "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Uppercase\"}]}",
+     "normalizer Uppercase is not supported"},
+    {"Lowercase with a field", "normalizer", "{\"type\":\"Lowercase\",\"locale\":\"tr\"}",
+     "unknown field \"locale\""},
+    {"Replace without content", "normalizer",
+     "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"}}",
+     "normalizer needs a string \"content\""},
+    {"Replace without a pattern", "normalizer",
+     "{\"type\":\"Replace\",\"pattern\":\" \",\"content\":\"\"}", "Replace needs \"pattern\""},
+    {"Replace with a word boundary", "normalizer",
+     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\b\"},\"content\":\"\"}",
+     "normalizer Replace: the escape \\b at byte 0"},
+    {"Replace with an empty pattern", "normalizer",
+     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"x\"}",
+     "normalizer Replace: the pattern has 0 bytes"},
+    {"Prepend of a number", "normalizer", "{\"type\":\"Prepend\",\"prepend\":1}",
+     "needs a string \"prepend\""},
+    {"Strip without a side", "normalizer", "{\"type\":\"Strip\",\"strip_left\":true}",
+     "needs \"strip_right\""},
+    {"BertNormalizer without a field", "normalizer",
+     "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"lowercase\":true}",
+     "needs \"handle_chinese_chars\""},
+    {"BertNormalizer with accents of a string", "normalizer",
+     "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,"
+     "\"lowercase\":true,\"strip_accents\":\"no\"}",
+     "needs \"strip_accents\": true or false"},
+    {"too many normalizers", "normalizer",
+     "{\"type\":\"Sequence\",\"normalizers\":[" NFC12 "," NFC12 ",{\"type\":\"NFC\"}]}",
+     "normalizer has more than 24 stages"},
+    {"ByteLevel normalizer with a field", "normalizer",
+     "{\"type\":\"ByteLevel\",\"use_regex\":true}", "unknown field \"use_regex\""},
     /* pre-tokenizer */
     {"unknown pre-tokenizer", "pre_tokenizer", "{\"type\":\"UnicodeScripts\"}",
      "pre_tokenizer UnicodeScripts is not supported yet"},
     {"unknown pre-tokenizer in a sequence", "pre_tokenizer",
      "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"FixedLength\",\"length\":5}]}",
      "pre_tokenizer FixedLength is not supported yet"},
+    {"Punctuation with another behavior", "pre_tokenizer",
+     "{\"type\":\"Punctuation\",\"behavior\":\"isolated\"}",
+     "Punctuation: behavior \"isolated\" is not known"},
+    {"Punctuation with a field", "pre_tokenizer",
+     "{\"type\":\"Punctuation\",\"behaviour\":\"Isolated\"}", "unknown field \"behaviour\""},
+    {"Digits without its flag", "pre_tokenizer", "{\"type\":\"Digits\"}",
+     "needs \"individual_digits\""},
+    {"Whitespace with a field", "pre_tokenizer", "{\"type\":\"Whitespace\",\"split\":true}",
+     "unknown field \"split\""},
+    {"delimiter of two characters", "pre_tokenizer",
+     "{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"ab\"}",
+     "needs \"delimiter\": a string of one character"},
+    {"Metaspace has a replacement (none)", "pre_tokenizer", META(""), "needs \"replacement\""},
+    {"Metaspace has a replacement (empty)", "pre_tokenizer", META(",\"replacement\":\"\""),
+     "needs \"replacement\": a string of one character"},
+    {"Metaspace with another scheme", "pre_tokenizer",
+     META(",\"replacement\":\"_\",\"prepend_scheme\":\"last\""),
+     "prepend_scheme must be always, first or never"},
+    {"Metaspace against itself", "pre_tokenizer",
+     META(",\"replacement\":\"_\",\"add_prefix_space\":false,\"prepend_scheme\":\"first\""),
+     "contradicts \"prepend_scheme\": \"first\""},
+    {"Metaspace first behind ByteLevel", "pre_tokenizer",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+     "," META(",\"replacement\":\"_\",\"prepend_scheme\":\"first\"") "]}",
+     "behind ByteLevel is not supported"},
+    {"too many pre-tokenizers", "pre_tokenizer",
+     "{\"type\":\"Sequence\",\"pretokenizers\":[" META16 ",{\"type\":\"Whitespace\"}]}",
+     "pre_tokenizer has more than 16 stages"},
     {"ByteLevel without add_prefix_space", "pre_tokenizer", "{\"type\":\"ByteLevel\"}",
      "needs \"add_prefix_space\""},
     {"ByteLevel with a field", "pre_tokenizer",
@@ -141,41 +211,119 @@ static const broken table[] = {
      "{\"type\":\"Sequence\",\"pretokenizers\":[]}]}]}]}]}]}]}]}]}",
      "deep"},
     /* post-processor */
-    {"unknown post-processor", "post_processor", "{\"type\":\"BertProcessing\"}",
-     "post_processor BertProcessing is not supported yet"},
+    {"unknown post-processor", "post_processor", "{\"type\":\"T5Processing\"}",
+     "post_processor T5Processing is not supported yet"},
+    {"BertProcessing without sep", "post_processor",
+     "{\"type\":\"BertProcessing\",\"cls\":[\"a\",0]}", "needs \"sep\": [\"token\", id]"},
+    {"BertProcessing with an id first", "post_processor",
+     "{\"type\":\"BertProcessing\",\"cls\":[0,\"a\"],\"sep\":[\"a\",0]}",
+     "needs \"cls\": [\"token\", id]"},
+    {"BertProcessing with an id outside", "post_processor",
+     "{\"type\":\"BertProcessing\",\"cls\":[\"a\",77],\"sep\":[\"a\",0]}",
+     "id 77, which is not in"},
+    {"BertProcessing with a field of Roberta", "post_processor",
+     "{\"type\":\"BertProcessing\",\"cls\":[\"a\",0],\"sep\":[\"a\",0],\"trim_offsets\":true}",
+     "unknown field \"trim_offsets\""},
+    {"template with a pair of one text", "post_processor",
+     "{\"type\":\"TemplateProcessing\",\"single\":[" PART_A "],\"pair\":[" PART_A
+     "],\"special_tokens\":{}}",
+     "\"pair\" must be a list of SpecialToken and one Sequence A and one B"},
+    {"a template has ids for its tokens (pair)", "post_processor",
+     "{\"type\":\"TemplateProcessing\",\"single\":[" PART_A "],\"pair\":[" PART_S
+     "],\"special_tokens\":{}}",
+     "no ids for \"s\""},
     {"a template has the text once (not at all)", "post_processor",
      TEMPLATE("[" PART_S "]", "{\"s\":{\"ids\":[3]}}"), "one Sequence A"},
     {"a template has the text once (twice)", "post_processor",
      TEMPLATE("[" PART_A "," PART_A "]", "{}"), "one Sequence A"},
     {"a template has the text once (another)", "post_processor",
      TEMPLATE("[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}]", "{}"), "one Sequence A"},
-    {"template with a missing token", "post_processor", TEMPLATE("[" PART_S "," PART_A "]", "{}"),
-     "no ids for \"s\""},
+    {"a template has ids for its tokens (single)", "post_processor",
+     TEMPLATE("[" PART_S "," PART_A "]", "{}"), "no ids for \"s\""},
     {"template with a negative id", "post_processor",
      TEMPLATE("[" PART_S "," PART_A "]", "{\"s\":{\"ids\":[-1]}}"), "no number of a token"},
     {"template with an id outside", "post_processor",
-     TEMPLATE("[" PART_S "," PART_A "]", "{\"s\":{\"ids\":[99]}}"), "id 99 is not in"},
+     TEMPLATE("[" PART_S "," PART_A "]", "{\"s\":{\"ids\":[99]}}"), "id 99, which is not in"},
     /* decoder */
-    {"unknown decoder", "decoder", "{\"type\":\"WordPiece\"}",
-     "decoder WordPiece is not supported yet"},
-    {"decoder of two stages", "decoder",
-     "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"Fuse\"}]}",
-     "Sequence of 2 stages"},
+    {"unknown decoder", "decoder",
+     "{\"type\":\"CTC\",\"pad_token\":\"a\",\"word_delimiter_token\":\"b\",\"cleanup\":true}",
+     "decoder CTC is not supported yet"},
+    {"decoder sequence with a stage that is null", "decoder",
+     "{\"type\":\"Sequence\",\"decoders\":[null]}", "decoder must be an object"},
+    {"WordPiece decoder without a prefix", "decoder", "{\"type\":\"WordPiece\",\"cleanup\":true}",
+     "decoder needs a string \"prefix\""},
+    {"WordPiece decoder without cleanup", "decoder", "{\"type\":\"WordPiece\",\"prefix\":\"##\"}",
+     "decoder needs \"cleanup\""},
+    {"Strip decoder without a count", "decoder",
+     "{\"type\":\"Strip\",\"content\":\" \",\"start\":1}", "Strip needs \"stop\""},
+    {"Strip decoder with a negative count", "decoder",
+     "{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}", "Strip needs \"start\""},
+    {"Strip decoder of two characters", "decoder",
+     "{\"type\":\"Strip\",\"content\":\"  \",\"start\":1,\"stop\":0}",
+     "decoder needs \"content\": a string of one character"},
+    {"BPEDecoder with an empty suffix", "decoder", "{\"type\":\"BPEDecoder\",\"suffix\":\"\"}",
+     "a \"suffix\" that is not empty"},
+    {"Fuse with a field", "decoder", "{\"type\":\"Fuse\",\"by\":\"\"}", "unknown field \"by\""},
+    {"ByteFallback with a field", "decoder", "{\"type\":\"ByteFallback\",\"lossy\":true}",
+     "unknown field \"lossy\""},
+    {"Metaspace decoder without replacement", "decoder", META(""), "decoder needs \"replacement\""},
+    {"Replace decoder with an open set", "decoder",
+     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"[a\"},\"content\":\"\"}",
+     "decoder Replace: a set without its end"},
     /* model */
     {"no model", "model", NULL, "model must be an object"},
-    {"unknown model", "model", "{\"type\":\"Unigram\",\"vocab\":[]}", "model Unigram is not"},
+    {"unknown model", "model", "{\"type\":\"Tokenmonster\",\"vocab\":{}}",
+     "model Tokenmonster is not supported"},
     {"model without type or merges", "model", "{\"vocab\":{\"a\":0}}", "no string \"type\""},
     {"dropout", "model", MODEL("\"dropout\":0.1,"), "dropout is not supported"},
-    {"continuing_subword_prefix", "model", MODEL("\"continuing_subword_prefix\":\"##\","),
-     "continuing_subword_prefix is not supported"},
-    {"end_of_word_suffix", "model", MODEL("\"end_of_word_suffix\":\"</w>\","),
-     "end_of_word_suffix is not supported"},
-    {"byte_fallback", "model", MODEL("\"byte_fallback\":true,"), "byte_fallback is not supported"},
+    {"the prefix is a string (number)", "model", MODEL("\"continuing_subword_prefix\":2,"),
+     "needs a string \"continuing_subword_prefix\""},
+    {"merge shorter than the prefix", "model", MODEL("\"continuing_subword_prefix\":\"##\","),
+     "merges[0]: \"b\" is shorter than the continuing_subword_prefix"},
+    {"merge whose result lacks the prefix", "model",
+     "{\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\",\"vocab\":{\"a\":0,\"##b\":1,"
+     "\"a##b\":2},\"merges\":[\"a ##b\"]}",
+     "merges[0]: \"ab\" is not in the vocabulary"},
+    {"byte_fallback is no boolean", "model", MODEL("\"byte_fallback\":1,"),
+     "needs \"byte_fallback\": true or false"},
+    {"unk_token is a string (WordPiece, none)", "model",
+     PIECES(",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100"),
+     "needs a string \"unk_token\""},
+    {"WordPiece with an unk_token outside", "model",
+     PIECES(",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\","
+            "\"max_input_chars_per_word\":100"),
+     "unk_token \"[UNK]\" is not in the vocabulary"},
+    {"the prefix is a string (none)", "model",
+     PIECES(",\"unk_token\":\"<e>\",\"max_input_chars_per_word\":100"),
+     "needs a string \"continuing_subword_prefix\""},
+    {"WordPiece with a negative limit", "model",
+     PIECES(",\"unk_token\":\"<e>\",\"continuing_subword_prefix\":\"##\","
+            "\"max_input_chars_per_word\":-1"),
+     "needs \"max_input_chars_per_word\""},
+    {"unk_token is a string (WordLevel, none)", "model", "{\"type\":\"WordLevel\"," WORDS "}",
+     "needs a string \"unk_token\""},
+    {"WordLevel with merges", "model",
+     "{\"type\":\"WordLevel\"," WORDS ",\"unk_token\":\"<e>\"," MERGES "}",
+     "unknown field \"merges\""},
+    {"Unigram without a vocabulary", "model", UNIGRAM("{}", "0"), "Unigram needs a list \"vocab\""},
+    {"Unigram has an unk_id (none)", "model", UNIGRAM("[[\"a\",-1]]", "null"),
+     "Unigram needs an \"unk_id\""},
+    {"Unigram has an unk_id (outside)", "model", UNIGRAM("[[\"a\",-1]]", "1"),
+     "\"unk_id\" from 0 to 0"},
+    {"Unigram with a token without score", "model", UNIGRAM("[[\"a\",-1],[\"b\"]]", "0"),
+     "vocab[1] is not a pair"},
+    {"Unigram with a score that is text", "model", UNIGRAM("[[\"a\",\"-1\"]]", "0"),
+     "vocab[0] is not a pair"},
+    {"Unigram with an empty token", "model", UNIGRAM("[[\"\",-1]]", "0"),
+     "vocab[0] is an empty token"},
+    {"Unigram with a token twice", "model", UNIGRAM("[[\"a\",-1],[\"a\",-2]]", "0"),
+     "vocab[1] \"a\" is there twice"},
     {"unknown model option", "model", MODEL("\"cache\":1,"), "unknown field \"cache\""},
     {"fuse_unk is no boolean", "model", MODEL("\"fuse_unk\":1,"), "needs \"fuse_unk\""},
     {"unk_token outside", "model", MODEL("\"unk_token\":\"<unk>\","),
      "unk_token \"<unk>\" is not in the vocabulary"},
-    {"unk_token is no string", "model", MODEL("\"unk_token\":0,"), "needs a string \"unk_token\""},
+    {"unk_token is a string (number)", "model", MODEL("\"unk_token\":0,"),
+     "needs a string \"unk_token\""},
     {"there is a vocabulary (none)", "model", "{\"type\":\"BPE\"," MERGES "}",
      "non-empty object \"vocab\""},
     {"there is a vocabulary (empty)", "model", "{\"type\":\"BPE\",\"vocab\":{}," MERGES "}",
@@ -268,6 +416,18 @@ static void each_rule(void **state)
     }
 }
 
+/* Two stages that do not fit together. */
+static void empty_after_normalisation(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"normalizer\":{\"type\":\"StripAccents\"},\"added_tokens\":[{\"id\":5,\"content\":"
+        "\"\\u0301\","
+        "\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":true,"
+        "\"special\":false}],\"model\":{\"type\":\"BPE\"," VOCAB "," MERGES "}}";
+    check_refused("added token of nothing", text, sizeof text - 1, "is empty after normalisation");
+}
+
 static void not_json(void **state)
 {
     (void)state;
@@ -357,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(base_is_valid), cmocka_unit_test(accepted_forms),
-        cmocka_unit_test(each_rule), cmocka_unit_test(not_json), cmocka_unit_test(paths)};
+        cmocka_unit_test(each_rule),     cmocka_unit_test(empty_after_normalisation),
+        cmocka_unit_test(not_json),      cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,16 +129,18 @@ static void check_nfc(const char *text, size_t bytes)
         utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &expected,
                      (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     assert_true(expected_bytes >= 0);
-    const ssm__normalizer normalizer = {.nfc = true};
-    ssm_text buffer = {0};
+    const ssm__normalizer normalizer = {.stages = {{.kind = SSM__NORMALIZER_FORM}}, .count = 1};
+    ssm__normalizer_run run = {0};
     const char *got;
     size_t got_bytes;
-    assert_int_equal(
-        ssm__normalize(&normalizer, &unicode, text, bytes, &buffer, &got, &got_bytes, NULL), 0);
+    bool keeps_start;
+    assert_int_equal(ssm__normalizer_run_create(&normalizer, &unicode, &run, NULL), 0);
+    assert_int_equal(ssm__normalize(&run, text, bytes, &got, &got_bytes, &keeps_start, NULL), 0);
+    assert_true(keeps_start);
     assert_int_equal(got_bytes, expected_bytes);
     assert_memory_equal(got, expected, got_bytes);
     free(expected);
-    ssm_text_free(&buffer);
+    ssm__normalizer_run_free(&run);
 }
 
 static void nfc_every_character(void **state)
@@ -181,17 +183,21 @@ static void nfc_long_run(void **state)
     for (int i = 0; i < 200000; i++) {
         ssm__text_append(&text, "\xCC\x81\xCC\xA3", 4, NULL);
     }
-    const ssm__normalizer normalizer = {.nfc = true};
+    ssm__code_points points = {0};
     ssm_text buffer = {0};
-    const char *got;
-    size_t bytes;
-    assert_int_equal(
-        ssm__normalize(&normalizer, &unicode, text.data, text.bytes, &buffer, &got, &bytes, NULL),
-        0);
+    bool same;
+    assert_int_equal(ssm__unicode_form_write(SSM__FORM_NFC, &unicode,
+                                             (const unsigned char *)text.data, text.bytes, &points,
+                                             &buffer, &same, NULL),
+                     0);
+    assert_false(same);
+    const char *got = buffer.data;
+    size_t bytes = buffer.bytes;
     /* All U+0323 come first; the first joins a into U+1EA1, and the first U+0301 stays behind. */
     assert_int_equal(bytes, 3 + 2 * 199999 + 2 * 200000);
     assert_memory_equal(got, "\xE1\xBA\xA1\xCC\xA3", 5);
     assert_memory_equal(got + bytes - 2, "\xCC\x81", 2);
+    ssm__code_points_free(&points);
     ssm_text_free(&buffer);
     ssm_text_free(&text);
 }
@@ -412,8 +418,10 @@ static void merging(void **state)
     ssm_tokenizer *tokenizer = NULL;
     assert_int_equal(
         ssm_tokenizer_open(SSM_SOURCE_DIR "/models/tiny/tokenizer.json", &tokenizer, NULL), 0);
-    ssm__bpe_run *run = NULL;
-    assert_int_equal(ssm__bpe_run_create(&tokenizer->bpe, true, &run, NULL), 0);
+    const ssm__bpe *bpe = &tokenizer->model.bpe;
+    ssm__model_run *run = NULL;
+    int64_t dropped = 0;
+    assert_int_equal(ssm__model_run_create(&tokenizer->model, SSM__PIECE_BYTES, &run, NULL), 0);
     static const char *const alphabets[] = {"a", "the", " etaoinshr", "=-", " $(phchps)<->&"};
     text_generator numbers = {.state = 3};
     ssm_ids ids = {0};
@@ -424,18 +432,19 @@ static void merging(void **state)
         int32_t expected[MOST];
         for (size_t k = 0; k < bytes; k++) {
             piece[k] = (unsigned char)alphabet[text_generator_next(&numbers) % strlen(alphabet)];
-            expected[k] = tokenizer->bpe.byte_ids[piece[k]];
+            expected[k] = bpe->byte_ids[piece[k]];
         }
-        size_t count = merge_naive(&tokenizer->bpe, expected, bytes);
+        size_t count = merge_naive(bpe, expected, bytes);
         for (int again = 0; again < 2; again++) { /* the second time out of the cache */
             ids.count = 0;
-            assert_int_equal(ssm__bpe_encode(run, piece, bytes, &ids, NULL), 0);
+            assert_int_equal(ssm__model_encode(run, piece, bytes, &ids, &dropped, NULL), 0);
             assert_int_equal(ids.count, count);
             assert_memory_equal(ids.data, expected, count * sizeof *expected);
         }
     }
     ssm_ids_free(&ids);
-    ssm__bpe_run_free(run);
+    assert_int_equal(dropped, 0);
+    ssm__model_run_free(run);
     ssm_tokenizer_free(tokenizer);
 }
 
@@ -457,8 +466,9 @@ static void cache_bound(void **state)
                 assert_int_equal(word->count, 1);
                 assert_int_equal(cache.ids.data[word->ids], value);
             } else {
-                assert_int_equal(
-                    ssm__word_cache_put(&cache, key, (size_t)bytes, hash, &value, 1, NULL), 0);
+                assert_int_equal(ssm__word_cache_put(&cache, key, (size_t)bytes, hash,
+                                                     (ssm__word_ids){&value, 1, 0}, NULL),
+                                 0);
                 word = ssm__word_cache_get(&cache, key, (size_t)bytes, &hash);
                 assert_non_null(word);
                 assert_int_equal(cache.ids.data[word->ids], value);
