@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "model/model.h"
 #include "test_golden.h"
 #include "test_numbers.h"
 #include "test_session.h"
@@ -166,11 +167,44 @@ static void first_token_is_its_value(void **state)
     ssm_model_free(model);
 }
 
+/* Matrices are read where the file was mapped, in their stored dtype: a float32 copy of the weights
+ * would triple the memory of a bf16 model. */
+static void matrices_are_not_copied(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"falcon", "mamba2-g4-limit", "hybrid/mamba2-attention"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[TEST_PATH_MAX];
+        ssm_model *model = test_model_open(golden_model_path(path, names[i]), SSM_ISA_AUTO);
+        const ssm__weights *weights = ssm__checkpoint_weights(ssm_model_checkpoint(model));
+        size_t matrices = 0;
+        for (int64_t n = 0; n < ssm_model_config(model)->n_layers; n++) {
+            const ssm__layer_weights *w = &weights->layers[n];
+            const ssm__block *b = &model->blocks[n];
+            matrices += w->in_proj.bytes + w->out_proj.bytes + w->x_proj.bytes + w->dt_proj.bytes +
+                        w->fc1.bytes + w->fc2.bytes;
+            assert_ptr_equal(b->kind == SSM_LAYER_MAMBA       ? b->mamba.in_proj_x.data
+                             : b->kind == SSM_LAYER_ATTENTION ? b->attention.in_proj.data
+                                                              : b->mamba2.in_proj.data,
+                             w->in_proj.data);
+            assert_int_equal(w->in_proj.dtype, SSM_DTYPE_BF16);
+            assert_ptr_equal(b->mlp.fc1_y.data, w->fc1.data);
+            assert_ptr_equal(b->mlp.fc2.data, w->fc2.data);
+        }
+        assert_ptr_equal(model->embedding.data, weights->embedding.data);
+        assert_ptr_equal(model->lm_head.data, weights->lm_head.data);
+        /* What the model owns is small beside them, also in these tiny models. */
+        assert_true(model->arena.used < matrices);
+        ssm_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(taps_of_blocks),
         cmocka_unit_test(first_token_is_its_value),
+        cmocka_unit_test(matrices_are_not_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

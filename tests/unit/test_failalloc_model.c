@@ -170,6 +170,32 @@ static void forward_allocates_nothing(void **state)
     ssm_pool_free(pool);
 }
 
+/* The other families that only have states: no more memory for 200 tokens than for one. */
+static void no_family_allocates(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"hf-tiny/falcon", "hf-tiny/mamba2-g4-limit",
+                                        "hybrid/mamba2-wide"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[TEST_PATH_MAX];
+        enum { LONG = 200 };
+        int32_t ids[LONG];
+        float logit = 0;
+        ssm_error err = {0};
+        ssm_model *model = test_model_open(test_golden_path(path, names[i]), SSM_ISA_AUTO);
+        toy_ids(ssm_model_config(model), 4, ids, LONG);
+        ssm_session *session = test_session_create(model, NULL, 64);
+        failalloc_arm(1, FAILALLOC_FROM);
+        const ssm_status status =
+            ssm_session_forward(session, ids, LONG, SSM_LOGITS_ALL, keep_last, &logit, &err);
+        failalloc_disarm();
+        assert_int_equal(status, SSM_STATUS_OK);
+        assert_int_equal(failalloc.seen, 0);
+        ssm_session_free(session);
+        ssm_model_free(model);
+    }
+}
+
 /* ---- attention: the one thing that grows with the text ----------------------------------------
  */
 
@@ -277,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(models, set_up, tear_down),
         cmocka_unit_test_setup_teardown(forward_allocates_nothing, set_up, tear_down),
+        cmocka_unit_test(no_family_allocates),
         cmocka_unit_test(growing),
         cmocka_unit_test_setup_teardown(scores, set_up, tear_down),
     };

@@ -16,6 +16,7 @@
 #include "test_golden.h"
 #include "test_numbers.h"
 #include "test_paths.h"
+#include "test_session.h"
 #include "test_toy.h"
 
 static ssm_checkpoint *open_checkpoint(const char *path)
@@ -160,9 +161,9 @@ static void test_mamba2_switches(void **state)
 /* ---- neural-api, where the handed data is present -------------------------------------------- */
 
 /* 6e-6: these logits were stored as float32 and computed with float32 norms. */
-static void check_neural_logits(const ssm_checkpoint *checkpoint, const json_t *sequence,
-                                const json_t *rows)
+static void check_neural_logits(const ssm_model *model, const json_t *sequence, const json_t *rows)
 {
+    const ssm_checkpoint *checkpoint = ssm_model_checkpoint(model);
     const int64_t V = ssm_checkpoint_config(checkpoint)->vocab_size;
     const int64_t count = (int64_t)json_array_size(sequence);
     assert_int_equal((int64_t)json_array_size(rows), count);
@@ -179,6 +180,9 @@ static void check_neural_logits(const ssm_checkpoint *checkpoint, const json_t *
     }
     forward(checkpoint, NULL, ids, count, logits, NULL);
     test_assert_near("neural-api logits", logits, want, count * V, 6e-6);
+    float *fast = test_model_logits(model, ids, count, 0);
+    test_assert_near_f32("neural-api logits, fast", fast, want, count * V, 6e-6);
+    free(fast);
     free(ids);
     free(logits);
     free(want);
@@ -203,16 +207,16 @@ static void check_neural_api(const char *model)
     snprintf(link, sizeof link, "%s/model.safetensors", directory);
     assert_int_equal(symlink(weights, link), 0);
 
-    ssm_checkpoint *checkpoint = open_checkpoint(directory);
+    ssm_model *model = test_model_open(directory, SSM_ISA_AUTO);
     json_t *root = json_load_file(logits, 0, NULL);
     const json_t *sequences = json_object_get(root, "sequences");
     const json_t *rows = json_object_get(root, "logits");
     assert_int_equal(json_array_size(sequences), 3);
     for (size_t i = 0; i < json_array_size(sequences); i++) {
-        check_neural_logits(checkpoint, json_array_get(sequences, i), json_array_get(rows, i));
+        check_neural_logits(model, json_array_get(sequences, i), json_array_get(rows, i));
     }
     json_decref(root);
-    ssm_checkpoint_close(checkpoint);
+    ssm_model_free(model);
     test_remove_directory(directory);
 }
 
