@@ -188,13 +188,13 @@ static void check_neural_logits(const ssm_model *model, const json_t *sequence, 
     free(want);
 }
 
-static void check_neural_api(const char *model)
+static void check_neural_api(const char *name)
 {
     char relative[128], config[TEST_PATH_MAX], weights[TEST_PATH_MAX], logits[TEST_PATH_MAX];
     char *const found[] = {config, weights, logits};
     static const char *const ends[] = {"_config.json", ".safetensors", "_logits.json"};
     for (int i = 0; i < 3; i++) {
-        snprintf(relative, sizeof relative, "data/vectors/neural-api/%s%s", model, ends[i]);
+        snprintf(relative, sizeof relative, "data/vectors/neural-api/%s%s", name, ends[i]);
         if (!test_shared_path(found[i], relative)) {
             skip();
         }
