@@ -46,6 +46,7 @@ typedef struct bench_case {
     const char *limit;      /* "gemm+scan", "bandwidth", "gemm", "exp", "fma" or NULL */
     const char *ratio_name; /* "ratio_over_plain" or NULL */
     bool by_default;
+    int families;                            /* 1 << SSM_FAMILY_… of the shapes it is for */
     int64_t (*tokens)(const bench_run *run); /* a sample */
     /* Errors: MEMORY, FAILED. */
     ssm_status (*sample)(bench_run *run, const bench_limits *limits, bench_sample *out,

@@ -12,12 +12,29 @@
  * (docs/performance.md). */
 static const double scan_share = 0.4;
 enum { DECODE_STEPS = 24 };
+enum {
+    MAMBA1 = 1 << SSM_FAMILY_MAMBA | 1 << SSM_FAMILY_FALCON_MAMBA,
+    MAMBA2 = 1 << SSM_FAMILY_MAMBA2,
+    ANY = MAMBA1 | MAMBA2
+};
 
 double bench_linear_flops(const ssm_config *c)
 {
     const double D = (double)c->d_model, E = (double)c->d_inner, N = (double)c->d_state;
-    const double R = (double)c->dt_rank;
-    return 2.0 * (double)c->n_layers * (D * 2.0 * E + E * (R + 2.0 * N) + R * E + E * D);
+    const double R = (double)c->dt_rank, G = (double)c->n_groups, H = (double)c->n_heads;
+    const double maps = c->family == SSM_FAMILY_MAMBA2
+                            ? D * (2.0 * E + 2.0 * G * N + H) + E * D
+                            : D * 2.0 * E + E * (R + 2.0 * N) + R * E + E * D;
+    return 2.0 * (double)c->n_layers * maps;
+}
+
+/* Of the chunked form for one token, chunks of 64: output and state of every head, the lower
+ * triangle of C·B and of its product with the inputs. */
+static double chunk_flops(const ssm_config *c)
+{
+    const double S = (double)c->d_ssm, N = (double)c->d_state, G = (double)c->n_groups;
+    const double triangle = (SSM__TILE + 1.0) / 2.0;
+    return 2.0 * (double)c->n_layers * (2.0 * S * N + triangle * (S + G * N));
 }
 
 double bench_weight_bytes(const ssm_model *model)
@@ -80,6 +97,17 @@ static ssm_status sample_prefill(bench_run *run, const bench_limits *limits, ben
                                  ssm_error *err)
 {
     out->at_limit = prefill_limit(run, limits);
+    return timed_forward(run, SSM_LOGITS_LAST, &out->seconds, err);
+}
+
+/* The products alone, at sgemm's rate. */
+static ssm_status sample_prefill2(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                  ssm_error *err)
+{
+    const ssm_config *c = ssm_model_config(run->model);
+    const double head = 2.0 * (double)c->vocab_size * (double)c->d_model;
+    const double flops = (double)run->tokens * (bench_linear_flops(c) + chunk_flops(c)) + head;
+    out->at_limit = flops / (1e9 * limits->sgemm_gflops);
     return timed_forward(run, SSM_LOGITS_LAST, &out->seconds, err);
 }
 
@@ -288,8 +316,11 @@ static ssm_status sample_in_proj(bench_run *run, const bench_limits *limits, ben
                                  ssm_error *err)
 {
     (void)limits;
-    ssm__matrix both =
-        run->model->blocks[0].mamba.in_proj_x; /* the halves lie one after the other */
+    const ssm__block *block = &run->model->blocks[0];
+    if (block->kind == SSM_LAYER_MAMBA2) {
+        return sample_linear(run, &block->mamba2.in_proj, out, err);
+    }
+    ssm__matrix both = block->mamba.in_proj_x; /* the halves lie one after the other */
     both.rows *= 2;
     return sample_linear(run, &both, out, err);
 }
@@ -297,7 +328,10 @@ static ssm_status sample_out_proj(bench_run *run, const bench_limits *limits, be
                                   ssm_error *err)
 {
     (void)limits;
-    return sample_linear(run, &run->model->blocks[0].mamba.out_proj, out, err);
+    const ssm__block *block = &run->model->blocks[0];
+    return sample_linear(
+        run, block->kind == SSM_LAYER_MAMBA2 ? &block->mamba2.out_proj : &block->mamba.out_proj,
+        out, err);
 }
 static ssm_status sample_x_proj(bench_run *run, const bench_limits *limits, bench_sample *out,
                                 ssm_error *err)
@@ -351,25 +385,27 @@ static ssm_status sample_operator(bench_run *run, const bench_limits *limits, be
 }
 
 const bench_case bench_operator_case = {
-    "operator/NAME", "one call of an operator", NULL,           NULL,
-    false,           operator_tokens,           sample_operator};
+    "operator/NAME", "one call of an operator", NULL, NULL, false, ANY, operator_tokens,
+    sample_operator};
 
 const bench_case bench_cases[] = {
     {"prefill", "a forward pass over all tokens, logits of the last one", "gemm+scan", NULL, true,
-     all_tokens, sample_prefill},
-    {"decode", "one token at a time with logits", "bandwidth", NULL, true, decode_tokens,
+     MAMBA1, all_tokens, sample_prefill},
+    {"prefill", "a forward pass over all tokens, logits of the last one", "gemm", NULL, true,
+     MAMBA2, all_tokens, sample_prefill2},
+    {"decode", "one token at a time with logits", "bandwidth", NULL, true, ANY, decode_tokens,
      sample_decode},
     {"record", "a pass that scores every token with every layer's full Gram, over the same without",
-     NULL, "ratio_over_plain", true, all_tokens, sample_record},
+     NULL, "ratio_over_plain", true, MAMBA1, all_tokens, sample_record},
     {"record_no_head", "the same without the head on either side", NULL, "ratio_over_plain", true,
-     all_tokens, sample_record_no_head},
-    {"scan", "the selective scan of one layer", "exp", NULL, true, all_tokens, sample_scan},
-    {"linear_in_proj", "in_proj of one layer against sgemm", "gemm", NULL, true, all_tokens,
+     MAMBA1, all_tokens, sample_record_no_head},
+    {"scan", "the selective scan of one layer", "exp", NULL, true, MAMBA1, all_tokens, sample_scan},
+    {"linear_in_proj", "in_proj of one layer against sgemm", "gemm", NULL, true, ANY, all_tokens,
      sample_in_proj},
-    {"linear_out_proj", "out_proj", "gemm", NULL, true, all_tokens, sample_out_proj},
-    {"linear_x_proj", "x_proj", "gemm", NULL, true, all_tokens, sample_x_proj},
-    {"linear_dt_proj", "dt_proj", "gemm", NULL, true, all_tokens, sample_dt_proj},
+    {"linear_out_proj", "out_proj", "gemm", NULL, true, ANY, all_tokens, sample_out_proj},
+    {"linear_x_proj", "x_proj", "gemm", NULL, true, MAMBA1, all_tokens, sample_x_proj},
+    {"linear_dt_proj", "dt_proj", "gemm", NULL, true, MAMBA1, all_tokens, sample_dt_proj},
     {"gram_heads",
      "the per-head Gram of one Mamba-2 layer (mamba2-130m's where the shape has no heads)", "fma",
-     NULL, true, all_tokens, bench_sample_gram_heads},
-    {NULL, NULL, NULL, NULL, false, NULL, NULL}};
+     NULL, true, ANY, all_tokens, bench_sample_gram_heads},
+    {NULL, NULL, NULL, NULL, false, 0, NULL, NULL}};

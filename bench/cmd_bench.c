@@ -32,6 +32,7 @@ enum { MAX_CASES = 64 };
 typedef struct bench_results {
     bench_result cases[MAX_CASES];
     int n_cases;
+    int family; /* 1 << of the shape */
 } bench_results;
 
 static const char *const dtype_names[] = {"f32", "f16", "bf16"};
@@ -105,7 +106,7 @@ static bool add_named(bench_results *results, const char *word)
     const size_t prefix = sizeof operator_prefix - 1;
     const int before = results->n_cases;
     for (const bench_case *c = bench_cases; c->name; c++) {
-        if (strcmp(c->name, word) == 0) {
+        if (strcmp(c->name, word) == 0 && (c->families & results->family)) {
             add_case(results, c, NULL);
         }
     }
@@ -124,6 +125,10 @@ static ssm_status unknown_case(const char *word, ssm_error *err)
     const char *names[MAX_CASES + 1] = {"operators"};
     int n = 1;
     for (const bench_case *c = bench_cases; c->name && n < MAX_CASES; c++) {
+        if (strcmp(c->name, word) == 0) {
+            return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                            "the case %s is not one for a shape of this family", word);
+        }
         names[n++] = c->name;
     }
     const char *near = ssm_nearest(word, names);
@@ -133,8 +138,14 @@ static ssm_status unknown_case(const char *word, ssm_error *err)
 
 static ssm_status choose_cases(const bench_arguments *args, bench_results *results, ssm_error *err)
 {
+    ssm_config shape;
+    const ssm_status status = ssm_shape_config(args->shape, &shape, err);
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    results->family = 1 << shape.family;
     for (const bench_case *c = bench_cases; !args->cases && c->name; c++) {
-        if (c->by_default) {
+        if (c->by_default && (c->families & results->family)) {
             add_case(results, c, NULL);
         }
     }

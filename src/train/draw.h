@@ -9,8 +9,9 @@ typedef enum ssm__draw_kind {
     SSM__DRAW_UNIFORM, /* U(−scale, scale) */
     SSM__DRAW_NORMAL,  /* N(0, scale²) */
     SSM__DRAW_ONE,
-    SSM__DRAW_A_LOG,  /* log n, n = 1 … d_state along a row */
-    SSM__DRAW_DT_BIAS /* softplus⁻¹(dt), dt log-uniform */
+    SSM__DRAW_A_LOG,      /* log n, n = 1 … d_state along a row */
+    SSM__DRAW_A_LOG_HEAD, /* log A, A uniform in [1, 16) (Mamba-2) */
+    SSM__DRAW_DT_BIAS     /* softplus⁻¹(dt), dt log-uniform */
 } ssm__draw_kind;
 
 typedef struct ssm__draw {
@@ -20,6 +21,8 @@ typedef struct ssm__draw {
     ssm_rng rng; /* the stream named after the tensor */
 } ssm__draw;
 
+/* The kind of all layers of a new checkpoint. */
+ssm_layer_kind ssm__draw_layer(const ssm_config *config);
 /* False: the default initialisation has no such slot (biases of in_proj and out_proj). */
 bool ssm__draw_has(const ssm_config *config, int id);
 ssm__draw ssm__draw_create(const ssm_config *config, ssm__slot_place place, uint64_t seed);

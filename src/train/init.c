@@ -36,14 +36,18 @@ typedef struct init_job {
 
 static ssm_status check_config(const ssm_config *config, ssm_dtype dtype, ssm_error *err)
 {
+    const bool mamba2 = config->family == SSM_FAMILY_MAMBA2;
     enum { LARGEST = 1 << 24 }; /* no dimension of a model is near it; products then fit int64 */
     const struct {
         const char *name;
         int64_t value;
-    } sizes[] = {{"vocab_size", config->vocab_size}, {"d_model", config->d_model},
-                 {"n_layers", config->n_layers},     {"d_inner", config->d_inner},
-                 {"d_state", config->d_state},       {"d_conv", config->d_conv},
-                 {"dt_rank", config->dt_rank}};
+    } sizes[] = {{"vocab_size", config->vocab_size},
+                 {"d_model", config->d_model},
+                 {"n_layers", config->n_layers},
+                 {"d_inner", config->d_inner},
+                 {"d_state", config->d_state},
+                 {"d_conv", config->d_conv},
+                 {mamba2 ? "n_heads" : "dt_rank", mamba2 ? config->n_heads : config->dt_rank}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value < 1 || sizes[i].value > LARGEST) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
@@ -51,14 +55,17 @@ static ssm_status check_config(const ssm_config *config, ssm_dtype dtype, ssm_er
                              LARGEST);
         }
     }
+    if (mamba2 &&
+        (config->n_groups < 1 || config->n_heads % config->n_groups != 0 ||
+         config->n_heads * config->head_dim != config->d_ssm || config->d_ssm != config->d_inner)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "%" PRId64 " heads of %" PRId64 " in %" PRId64 " groups do not make up "
+                         "d_inner %" PRId64,
+                         config->n_heads, config->head_dim, config->n_groups, config->d_inner);
+    }
     if (!isfinite(config->norm_eps) || config->norm_eps <= 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "norm_eps is %g; expected a finite number above 0", config->norm_eps);
-    }
-    if (config->family != SSM_FAMILY_MAMBA) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "new checkpoints of family %s are not written by this version",
-                         ssm_family_name(config->family));
     }
     if (dtype != SSM_DTYPE_F32 && dtype != SSM_DTYPE_F16 && dtype != SSM_DTYPE_BF16) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
@@ -100,6 +107,7 @@ static ssm_status allocate(init_job *job, ssm_error *err)
 
 static void list_tensors(init_job *job)
 {
+    const ssm_layer_kind kind = ssm__draw_layer(job->config);
     for (int64_t i = 0; i < ssm__slot_count(job->config->n_layers); i++) {
         ssm__slot_place place = ssm__slot_at(job->config->n_layers, i);
         if (!ssm__draw_has(job->config, place.id)) {
@@ -110,7 +118,7 @@ static void list_tensors(init_job *job)
         job->places[job->count] = place;
         *tensor = (ssm_tensor){.name = job->names[job->count]};
         tensor->dtype = ssm__slot_is_matrix(place.id) ? job->dtype : SSM_DTYPE_F32;
-        tensor->n_dims = ssm__slot_shape(job->config, SSM_LAYER_MAMBA, place.id, tensor->dims);
+        tensor->n_dims = ssm__slot_shape(job->config, kind, place.id, tensor->dims);
         job->total += ssm_tensor_count(tensor);
         job->count++;
     }

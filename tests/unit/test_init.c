@@ -306,6 +306,50 @@ static void expect_refusal(const ssm_config *config, ssm_dtype dtype, const char
     }
 }
 
+/* Mamba-2: four heads in two groups. */
+static ssm_config heads_config(void)
+{
+    ssm_config config;
+    assert_int_equal(ssm_shape_config("mamba2-130m", &config, NULL), SSM_STATUS_OK);
+    assert_int_equal(config.n_heads, 24);
+    config.n_layers = 2;
+    config.d_model = 32;
+    config.d_inner = config.d_ssm = 64;
+    config.vocab_size = 40;
+    config.n_heads = 4;
+    config.head_dim = 16;
+    config.n_groups = 2;
+    return config;
+}
+
+static void mamba2(void **state)
+{
+    (void)state;
+    char path[TEST_PATH_MAX];
+    test_make_directory(path);
+    const ssm_config config = heads_config();
+    assert_int_equal(ssm_init_write(&config, SSM_DTYPE_BF16, 3, path, NULL, NULL), SSM_STATUS_OK);
+    ssm_checkpoint *checkpoint = NULL;
+    assert_int_equal(ssm_checkpoint_open(path, NULL, &checkpoint, NULL), SSM_STATUS_OK);
+    const ssm_config *read = ssm_checkpoint_config(checkpoint);
+    assert_int_equal(read->family, SSM_FAMILY_MAMBA2);
+    assert_int_equal(read->d_inner, 64);
+    assert_int_equal(read->d_state, 128);
+    assert_int_equal(read->n_groups, 2);
+    assert_true(read->gated_norm && isinf(read->dt_limit_high));
+    const ssm__layer_weights *w = &ssm__checkpoint_weights(checkpoint)->layers[1];
+    for (int64_t head = 0; head < 4; head++) {
+        const double A = exp(ssm_tensor_get(&w->A_log, head));
+        const double step = log1p(exp(ssm_tensor_get(&w->dt_bias, head)));
+        assert_true(A >= 1 && A < 16.001);
+        assert_true(step > 0.999e-3 && step < 0.1001);
+        assert_true(ssm_tensor_get(&w->D, head) == 1.0);
+    }
+    assert_true(ssm_tensor_get(&w->gate_norm, 63) == 1.0);
+    ssm_checkpoint_close(checkpoint);
+    test_remove_directory(path);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -313,8 +357,9 @@ static void refusals(void **state)
     test_make_directory(path);
     ssm_config config = wide_config();
     expect_refusal(&config, SSM_DTYPE_F64, path, SSM_STATUS_USAGE, "stored as F64");
-    config.family = SSM_FAMILY_MAMBA2;
-    expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "family mamba2");
+    config = heads_config();
+    config.head_dim = 12;
+    expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "do not make up d_inner 64");
     config = wide_config();
     config.dt_rank = 0;
     expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "dt_rank is 0");
@@ -378,6 +423,7 @@ int main(void)
         cmocka_unit_test(published_shapes),
         cmocka_unit_test(unknown_shape),
         cmocka_unit_test(tiny_is_tiny),
+        cmocka_unit_test(mamba2),
         cmocka_unit_test(refusals),
         cmocka_unit_test(progress_and_interruption),
     };
