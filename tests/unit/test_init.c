@@ -230,10 +230,18 @@ static void same_seed_same_bytes(void **state)
 static int64_t parameters(const ssm_config *c)
 {
     int64_t inner = c->d_inner;
+    int64_t rows = c->tied ? c->vocab_size : 2 * c->vocab_size;
+    if (c->n_heads > 0) {
+        int64_t bc = 2 * c->n_groups * c->d_state;
+        int64_t mamba2 = c->d_model + (2 * inner + bc + c->n_heads) * c->d_model +
+                         (inner + bc) * (c->d_conv + 1) + 3 * c->n_heads + inner +
+                         c->d_model * inner;
+        return rows * c->d_model + c->n_layers * mamba2 + c->d_model;
+    }
     int64_t layer = c->d_model + 2 * inner * c->d_model + inner * c->d_conv + inner +
                     (c->dt_rank + 2 * c->d_state) * inner + inner * c->dt_rank + inner +
                     inner * c->d_state + inner + c->d_model * inner;
-    return c->vocab_size * c->d_model + c->n_layers * layer + c->d_model;
+    return rows * c->d_model + c->n_layers * layer + c->d_model;
 }
 
 static void published_shapes(void **state)
@@ -248,7 +256,14 @@ static void published_shapes(void **state)
                     {"mamba-370m", 48, 1024, 371516416},
                     {"mamba-790m", 48, 1536, 793204224},
                     {"mamba-1.4b", 48, 2048, 1372178432},
-                    {"mamba-2.8b", 64, 2560, 2768345600}};
+                    {"mamba-2.8b", 64, 2560, 2768345600},
+                    {"falcon-mamba-7b", 64, 4096, 7272665088},
+                    {"mamba2-130m", 24, 768, 128989632},
+                    {"mamba2-370m", 48, 1024, 368346624},
+                    {"mamba2-780m", 48, 1536, 780161280},
+                    {"mamba2-1.3b", 48, 2048, 1343757312},
+                    {"mamba2-2.7b", 64, 2560, 2702599680},
+                    {"mamba-codestral-7b", 64, 4096, 7285403648}};
     const char *const *names = ssm_shape_names();
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         ssm_config config;
@@ -271,7 +286,7 @@ static void unknown_shape(void **state)
     assert_non_null(strstr(err.message, "did you mean mamba-130m?"));
     ssm_error_clear(&err);
     assert_int_equal(ssm_shape_config("transformer", &config, &err), SSM_STATUS_USAGE);
-    assert_non_null(strstr(err.message, "expected tiny or"));
+    assert_non_null(strstr(err.message, "expected tiny, mamba-130m"));
 }
 
 /* The built-in model has the shape that is called tiny. */
