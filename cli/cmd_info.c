@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "load.h"
 #include "messages.h"
+#include "info_config.h"
 #include "plan.h"
 
 typedef struct info_arguments {
@@ -97,54 +98,21 @@ static ssm_status print_identity(const cli_source *source, const weight_sums *su
     return cli_table_print(&table, stdout, err);
 }
 
-static void add_size(cli_table *table, const char *name, int64_t value, const char *meaning)
-{
-    cli_table_cell(table, "%s", name);
-    cli_table_cell(table, "%lld", (long long)value);
-    cli_table_cell(table, "%s", meaning);
-}
-
-static ssm_status print_shape(const ssm_config *config, ssm_error *err)
-{
-    static const char *const headings[] = {"shape", "value", "meaning"};
-    cli_table table = cli_table_create(headings, "lrl");
-    add_size(&table, "n_layers", config->n_layers, "blocks");
-    add_size(&table, "d_model", config->d_model, "width of the residual stream");
-    add_size(&table, "d_inner", config->d_inner, "channels of a layer");
-    add_size(&table, "d_state", config->d_state, "modes (state coordinates) of a channel");
-    add_size(&table, "d_conv", config->d_conv, "taps of the causal convolution");
-    if (config->dt_rank > 0) {
-        add_size(&table, "dt_rank", config->dt_rank, "rank of the step size projection");
-    }
-    if (config->n_heads > 0) {
-        add_size(&table, "n_heads", config->n_heads, "heads of a layer");
-        add_size(&table, "head_dim", config->head_dim, "channels of a head");
-        add_size(&table, "n_groups", config->n_groups, "groups that share B and C");
-    }
-    add_size(&table, "vocab_size", config->vocab_size, "rows of the embedding");
-    cli_table_cell(&table, "norm_eps");
-    cli_table_cell(&table, "%g", config->norm_eps);
-    cli_table_cell(&table, "added to the mean square in RMSNorm");
-    cli_table_cell(&table, "dt limits");
-    cli_table_cell(&table, "0, inf");
-    cli_table_cell(&table, "the step size is not clamped when the model runs");
-    cli_table_cell(&table, "head");
-    cli_table_cell(&table, "%s", config->tied ? "tied" : "untied");
-    cli_table_cell(&table, "%s", config->tied ? "lm_head is the embedding" : "lm_head is its own");
-    return cli_table_print(&table, stdout, err);
-}
-
 static ssm_status print_plan(const cli_source *source, const weight_sums *sums, ssm_error *err)
 {
     static const char *const headings[] = {"plan", "bytes", "for"};
-    cli_plan_recording recording = cli_plan_record(source->config, source->config->n_layers, 1024);
+    const int64_t with_states = cli_plan_layers_with_states(source->checkpoint);
+    cli_plan_recording recording = cli_plan_record(source->config, with_states, 1024);
     const struct {
         const char *name;
         int64_t bytes;
         const char *what;
     } rows[] = {
         {"weights", sums->used.bytes, "mapped from the files, in their stored dtype"},
-        {"state", cli_plan_state_bytes(source->config), "one stream of text, whatever its length"},
+        {"state", cli_plan_state_bytes(source->checkpoint),
+         "one stream of text, whatever its length"},
+        {"cache", cli_plan_token_bytes(source->checkpoint),
+         "and with every token, keys and values of attention"},
         {"record", recording.window_bytes, "on disk, a window of 1024 tokens"},
         {"record", recording.window_gram_bytes,
          "more on disk for the Grams of an evaluation window, and of a domain's calibration"},
@@ -152,6 +120,9 @@ static ssm_status print_plan(const cli_source *source, const weight_sums *sums, 
     cli_table table = cli_table_create(headings, "lrl");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char bytes[32];
+        if (rows[i].bytes == 0) {
+            continue;
+        }
         cli_format_bytes((double)rows[i].bytes, bytes);
         cli_table_cell(&table, "%s", rows[i].name);
         cli_table_cell(&table, "%s", bytes);
@@ -183,7 +154,7 @@ static ssm_status print_for_people(const cli_source *source, const weight_sums *
 {
     ssm_status status = print_identity(source, sums, err);
     putchar('\n');
-    status = status == SSM_STATUS_OK ? print_shape(source->config, err) : status;
+    status = status == SSM_STATUS_OK ? cli_info_shape(source->checkpoint, err) : status;
     putchar('\n');
     status = status == SSM_STATUS_OK ? print_plan(source, sums, err) : status;
     int64_t notes = ssm_checkpoint_note_count(source->checkpoint);
@@ -195,30 +166,6 @@ static ssm_status print_for_people(const cli_source *source, const weight_sums *
 }
 
 /* ---- for programs ---------------------------------------------------------------------------- */
-
-static void json_config(cli_json *json, const ssm_config *config)
-{
-    json_t *object = cli_json_object(json, json->root, "config");
-    cli_json_text(json, object, "family", ssm_family_name(config->family));
-    const struct {
-        const char *name;
-        int64_t value;
-    } sizes[] = {{"vocab_size", config->vocab_size}, {"d_model", config->d_model},
-                 {"n_layers", config->n_layers},     {"d_inner", config->d_inner},
-                 {"d_state", config->d_state},       {"d_conv", config->d_conv},
-                 {"dt_rank", config->dt_rank},       {"n_heads", config->n_heads},
-                 {"head_dim", config->head_dim},     {"n_groups", config->n_groups},
-                 {"bos_id", config->bos_id},         {"eos_id", config->eos_id},
-                 {"pad_id", config->pad_id}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        cli_json_integer(json, object, sizes[i].name, sizes[i].value);
-    }
-    cli_json_real(json, object, "norm_eps", config->norm_eps);
-    cli_json_bool(json, object, "tied", config->tied);
-    json_t *limits = cli_json_array(json, object, "dt_limits");
-    cli_json_push(json, limits, json_real(0.0));
-    cli_json_push(json, limits, json_null()); /* no upper limit */
-}
 
 static void json_sum(cli_json *json, json_t *object, const char *key, const dtype_sum *sum)
 {
@@ -251,7 +198,7 @@ static ssm_status print_json(const cli_context *context, const cli_source *sourc
 {
     cli_json json = cli_json_create(context, "info");
     cli_json_source(&json, source);
-    json_config(&json, source->config);
+    cli_info_config(&json, source->checkpoint);
     json_t *weights = cli_json_object(&json, json.root, "weights");
     json_sum(&json, weights, "used", &sums->used);
     json_sum(&json, weights, "unused", &sums->unused);
@@ -269,10 +216,12 @@ static ssm_status print_json(const cli_context *context, const cli_source *sourc
                          ssm_tokenizer_vocab_size(source->tokenizer));
         cli_json_text(&json, tokenizer, "digest", ssm_tokenizer_digest(source->tokenizer));
     }
-    cli_plan_recording recording = cli_plan_record(source->config, source->config->n_layers, 1024);
+    const int64_t with_states = cli_plan_layers_with_states(source->checkpoint);
+    cli_plan_recording recording = cli_plan_record(source->config, with_states, 1024);
     json_t *plan = cli_json_object(&json, json.root, "plan");
     cli_json_integer(&json, plan, "weights_bytes", sums->used.bytes);
-    cli_json_integer(&json, plan, "state_bytes", cli_plan_state_bytes(source->config));
+    cli_json_integer(&json, plan, "state_bytes", cli_plan_state_bytes(source->checkpoint));
+    cli_json_integer(&json, plan, "token_bytes", cli_plan_token_bytes(source->checkpoint));
     cli_json_integer(&json, plan, "record_window_1024_bytes", recording.window_bytes);
     cli_json_integer(&json, plan, "record_gram_bytes", recording.window_gram_bytes);
     json_t *notes = cli_json_array(&json, json.root, "notes");

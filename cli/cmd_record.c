@@ -78,11 +78,9 @@ static void plan_bytes(const record_arguments *args, const ssm_checkpoint *check
                        record_plan *plan)
 {
     const ssm_config *config = ssm_checkpoint_config(checkpoint);
-    plan->attention = 0;
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        plan->attention += ssm_checkpoint_layer_kind(checkpoint, layer) == SSM_LAYER_ATTENTION;
-    }
-    plan->layers = args->layers.count > 0 ? args->layers.count : config->n_layers - plan->attention;
+    const int64_t with_states = cli_plan_layers_with_states(checkpoint);
+    plan->attention = config->n_layers - with_states;
+    plan->layers = args->layers.count > 0 ? args->layers.count : with_states;
     cli_plan_recording one = cli_plan_record(config, plan->layers, args->window);
     plan->window_bytes = (double)one.window_bytes;
     plan->gram_bytes = args->no_gram ? 0 : (double)one.window_gram_bytes;

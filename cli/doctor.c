@@ -151,14 +151,22 @@ ssm_status cli_doctor_plan(const ssm_model *model, ssm_findings *findings, ssm_e
     char of_weights[32];
     char of_state[32];
     char of_session[32];
+    char of_token[32];
+    char growth[96] = ", whatever its length";
+    if (ssm_session_token_size(model) > 0) {
+        cli_format_bytes((double)ssm_session_token_size(model), of_token);
+        snprintf(growth, sizeof growth, " and %s more with every token (keys and values)",
+                 of_token);
+    }
     cli_format_bytes(weights, of_weights);
     cli_format_bytes((double)ssm_session_state_size(session), of_state);
     cli_format_bytes((double)ssm_session_size(model, NULL), of_session);
     ssm_session_free(session);
-    FIND(OK, "memory",
-         "%s of weights, mapped from the files; %s of state for a stream of text, whatever its "
-         "length; %s in all for a session with its scratch",
-         of_weights, of_state, of_session);
+    FIND(
+        OK, "memory",
+        "%s of weights, mapped from the files; %s of state for a stream of text%s; %s in all for a "
+        "session with its scratch",
+        of_weights, of_state, growth, of_session);
     if (weights > memory_bytes()) {
         FIND(NOTE, "memory", "the weights are larger than the memory: it will run at disk speed");
     }

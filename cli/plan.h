@@ -4,9 +4,13 @@
 
 #include <ssmscope/checkpoint.h>
 
-/* Recurrent state of one stream of text: per layer d_inner·d_state and d_inner·(d_conv − 1)
+/* All but those of attention. */
+int64_t cli_plan_layers_with_states(const ssm_checkpoint *checkpoint);
+/* What one stream of text carries along: per layer states and the last inputs of the convolution,
  * float32. */
-int64_t cli_plan_state_bytes(const ssm_config *config);
+int64_t cli_plan_state_bytes(const ssm_checkpoint *checkpoint);
+/* What it grows by with every token: keys and values. */
+int64_t cli_plan_token_bytes(const ssm_checkpoint *checkpoint);
 
 typedef struct cli_plan_recording {
     int64_t window_bytes;      /* a window's file without its Grams */
