@@ -220,13 +220,9 @@ static ssm_status note_overlap(eval_state *state, ssm_error *err)
 static ssm_status evaluate(eval_state *state, ssm_error *err)
 {
     const eval_arguments *args = state->args;
-    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST |
-                     cli_load_wants(args->lenient, args->ignore_index);
-    ssm_status status = cli_source_open(state->context, args->model, wants, &state->source, err);
-    if (status == SSM_STATUS_OK) {
-        status = cli_corpus_open(state->context, &state->source, &args->texts, args->invalid_utf8,
-                                 &state->corpus, err);
-    }
+    ssm_status status = cli_open_with_texts(
+        state->context, args->model, cli_load_wants(args->lenient, args->ignore_index),
+        &args->texts, args->invalid_utf8, &state->source, &state->corpus, err);
     status = status == SSM_STATUS_OK ? note_overlap(state, err) : status;
     status = status == SSM_STATUS_OK ? score_main(state, err) : status;
     status = status == SSM_STATUS_OK ? score_others(state, err) : status;

@@ -115,7 +115,7 @@ static ssm_status print_plan(const cli_source *source, const weight_sums *sums, 
          "and with every token, keys and values of attention"},
         {"record", recording.window_bytes, "on disk, a window of 1024 tokens"},
         {"record", recording.window_gram_bytes,
-         "more on disk for the Grams of an evaluation window, and of a domain's calibration"},
+         "more for the Grams of an evaluation window or a domain's sum"},
     };
     cli_table table = cli_table_create(headings, "lrl");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -159,8 +159,8 @@ static ssm_status print_for_people(const cli_source *source, const weight_sums *
     status = status == SSM_STATUS_OK ? print_plan(source, sums, err) : status;
     int64_t notes = ssm_checkpoint_note_count(source->checkpoint);
     for (int64_t i = 0; i < notes; i++) {
-        printf("%s- %s\n", i == 0 ? "\nnotes of the load\n" : "",
-               ssm_checkpoint_note(source->checkpoint, i));
+        fputs(i == 0 ? "\nnotes of the load\n- " : "- ", stdout);
+        cli_print_wrapped(stdout, ssm_checkpoint_note(source->checkpoint, i), 2, 2);
     }
     return status == SSM_STATUS_OK && tensors ? print_tensors(source->checkpoint, err) : status;
 }

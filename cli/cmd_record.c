@@ -145,9 +145,9 @@ static ssm_status print_json(const cli_context *context, const record_arguments 
     return cli_json_print(&json, err);
 }
 
-static ssm_status print_for_people(const record_arguments *args, const ssm_corpus *corpus,
-                                   const record_plan *plan, const ssm_recording *recording,
-                                   ssm_error *err)
+/* What will be recorded of every text; before the work, which may be long. */
+static ssm_status print_windows(const record_arguments *args, const ssm_corpus *corpus,
+                                const record_plan *plan, ssm_error *err)
 {
     static const char *const headings[] = {"domain",      "tokens",     "windows",
                                            "calibration", "evaluation", NULL};
@@ -160,13 +160,20 @@ static ssm_status print_for_people(const record_arguments *args, const ssm_corpu
         cli_table_cell(&table, "%lld", (long long)plan->evaluation);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
+    printf("  windows: whole windows of %lld tokens in the text; the first are recorded.\n",
+           (long long)args->window);
+    fflush(stdout);
+    return status;
+}
+
+static void print_done(const record_arguments *args, const record_plan *plan,
+                       const ssm_recording *recording)
+{
     char bytes[32];
     cli_format_bytes(plan->total_bytes, bytes);
-    printf("  windows: whole windows of %lld tokens in the text; recorded are the first of them.\n"
-           "\n%s: %lld windows, %lld layers, %s; digest %s\n",
-           (long long)args->window, args->output, (long long)ssm_recording_window_count(recording),
-           (long long)plan->layers, bytes, ssm_recording_get_info(recording)->digest);
-    return status;
+    printf("\n%s: %lld windows, %lld layers, %s\ndigest %s\n", args->output,
+           (long long)ssm_recording_window_count(recording), (long long)plan->layers, bytes,
+           ssm_recording_get_info(recording)->digest);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -201,9 +208,11 @@ static ssm_status record(cli_context *context, const record_arguments *args,
     ssm_recording *recording = NULL;
     status = status == SSM_STATUS_OK ? ssm_recording_open(args->output, &recording, err) : status;
     if (status == SSM_STATUS_OK) {
-        status = context->globals.json
-                     ? print_json(context, args, source, corpus, plan, recording, err)
-                     : print_for_people(args, corpus, plan, recording, err);
+        if (context->globals.json) {
+            status = print_json(context, args, source, corpus, plan, recording, err);
+        } else {
+            print_done(args, plan, recording);
+        }
     }
     ssm_recording_close(recording);
     return status;
@@ -215,12 +224,9 @@ static ssm_status run_record(cli_context *context, const void *arguments, ssm_er
     cli_source source = {0};
     ssm_corpus corpus = {0};
     record_plan plan = {0};
-    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST |
-                     cli_load_wants(args->lenient, args->ignore_index);
-    ssm_status status = cli_source_open(context, args->model, wants, &source, err);
-    if (status == SSM_STATUS_OK) {
-        status = cli_corpus_open(context, &source, &args->texts, args->invalid_utf8, &corpus, err);
-    }
+    ssm_status status =
+        cli_open_with_texts(context, args->model, cli_load_wants(args->lenient, args->ignore_index),
+                            &args->texts, args->invalid_utf8, &source, &corpus, err);
     if (status == SSM_STATUS_OK) {
         plan.domains = corpus.n_domains;
         status = choose_windows(args, &corpus, &plan, err);
@@ -228,6 +234,9 @@ static ssm_status run_record(cli_context *context, const void *arguments, ssm_er
     if (status == SSM_STATUS_OK) {
         plan_bytes(args, source.checkpoint, &plan);
         note_plan(context, args, &plan);
+        status = context->globals.json ? SSM_STATUS_OK : print_windows(args, &corpus, &plan, err);
+    }
+    if (status == SSM_STATUS_OK) {
         status = record(context, args, &source, &corpus, &plan, err);
     }
     ssm_corpus_free(&corpus);

@@ -53,8 +53,8 @@ static ssm_status print_json(const cli_context *context, const select_arguments 
 
 static void print_for_people(const select_arguments *args, const ssm_mask *mask, mask_sums sums)
 {
-    printf("%s: rule %s, %lld of %lld modes kept in each of %lld %ss of %lld layers (%.1f %% "
-           "of the state)\n",
+    printf("%s: rule %s\n%lld of %lld modes kept in each of %lld %ss of %lld layers (%.1f %% of "
+           "the state)\n",
            args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
            (long long)mask->n_channels, mask->scope, (long long)sums.layers,
            100.0 * (double)sums.kept / (double)sums.modes);

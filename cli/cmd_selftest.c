@@ -292,7 +292,7 @@ static ssm_status check_reference(selftest *test, ssm_error *err)
         }
         check *one = add_check(test, "float64 reference, first 32 tokens");
         one->passed = difference <= reference_bound * largest;
-        snprintf(one->detail, sizeof one->detail, "largest difference %.1e of the largest logit",
+        snprintf(one->detail, sizeof one->detail, "%.1e of the largest logit",
                  difference / largest);
     }
     free(logits);

@@ -173,12 +173,9 @@ static ssm_status run_verify(cli_context *context, const void *arguments, ssm_er
     cli_source source = {0};
     ssm_corpus corpus = {0};
     ssm_verify_result result = {0};
-    unsigned wants = CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST |
-                     cli_load_wants(args->lenient, args->ignore_index);
-    ssm_status status = cli_source_open(context, args->model, wants, &source, err);
-    if (status == SSM_STATUS_OK) {
-        status = cli_corpus_open(context, &source, &args->texts, args->invalid_utf8, &corpus, err);
-    }
+    ssm_status status =
+        cli_open_with_texts(context, args->model, cli_load_wants(args->lenient, args->ignore_index),
+                            &args->texts, args->invalid_utf8, &source, &corpus, err);
     if (status == SSM_STATUS_OK) {
         status = verify(context, args, &source, &corpus, &result, err);
     }

@@ -141,9 +141,8 @@ static void add_interval(cli_table *table, ssm_interval interval, bool sign)
 static ssm_status print_scored(const cli_evaluation *evaluation, const cli_scored *scored,
                                ssm_error *err)
 {
-    static const char *const headings[] = {"domain",      "windows",    "tokens",
-                                           "nats/token",  "perplexity", "95 % windows",
-                                           "95 % blocks", NULL};
+    static const char *const headings[] = {"domain",     "windows",      "tokens",      "nats",
+                                           "perplexity", "95 % windows", "95 % blocks", NULL};
     const ssm_corpus *corpus = evaluation->corpus;
     printf("\n%s\n", scored->name);
     cli_table table = cli_table_create(headings, "lrrrrrr");
@@ -231,14 +230,16 @@ ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evalua
         status = status == SSM_STATUS_OK ? print_difference(evaluation, &evaluation->others[i], err)
                                          : status;
     }
-    puts("  perplexity: exp(mean negative log-likelihood of a token). 95 %: percentile intervals "
-         "from\n  resampled windows and from resampled runs of four windows, within each domain.");
+    cli_footnote(
+        "nats: mean negative log-likelihood of a token; perplexity: its exponential. 95 %: "
+        "percentile intervals from resampled windows and from resampled runs of four "
+        "windows, within each domain.");
     if (fewest_windows(evaluation) <= 4) {
-        puts("  A domain of four windows or fewer has one run only: its interval from blocks is a "
-             "point.");
+        cli_footnote("A domain of four windows or fewer has one run only: its interval from blocks "
+                     "is a point.");
     }
     if (evaluation->baseline != NULL || evaluation->n_others > 0) {
-        puts("  Differences are paired: both models on the same windows and resamples.");
+        cli_footnote("Differences are paired: both models on the same windows and resamples.");
     }
     return status;
 }

@@ -32,7 +32,8 @@ const cli_words cli_environment_words[] = {
      "$XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub, the first that is set. It is "
      "only read."},
     {"LANG, LC_ALL, LC_CTYPE",
-     "Bar charts use block characters in a UTF-8 locale and # elsewhere."},
+     "In a UTF-8 locale bar charts use block characters and tables the symbols ρ and τ; elsewhere "
+     "#, rho and tau."},
     {NULL, NULL},
 };
 
@@ -167,7 +168,7 @@ void cli_print_overview(FILE *out)
 {
     fprintf(out, "ssmscope %s\n\n", ssm_version());
     cli_print_wrapped(out, cli_about, 0, 0);
-    fputs("\nUsage: ssmscope COMMAND [ARGUMENT …] [OPTION …]\n\nCommands:\n", out);
+    cli_put(out, "\nUsage: ssmscope COMMAND [ARGUMENT …] [OPTION …]\n\nCommands:\n");
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
         if ((cli_commands[i]->flags & CLI_HIDDEN) == 0) {
             print_entry(out, cli_commands[i]->name, cli_commands[i]->summary, COMMAND_COLUMN);

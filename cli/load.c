@@ -158,3 +158,15 @@ ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const
     }
     return status;
 }
+
+ssm_status cli_open_with_texts(cli_context *context, const char *model, unsigned load,
+                               const cli_texts *texts, int64_t invalid_utf8, cli_source *source,
+                               ssm_corpus *corpus, ssm_error *err)
+{
+    *corpus = (ssm_corpus){0};
+    ssm_status status = cli_source_open(
+        context, model, CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST | load, source, err);
+    return status == SSM_STATUS_OK
+               ? cli_corpus_open(context, source, texts, invalid_utf8, corpus, err)
+               : status;
+}

@@ -57,6 +57,13 @@ void cli_note_dropped(cli_context *context, int64_t bytes);
 ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const cli_texts *texts,
                            int64_t invalid_utf8, ssm_corpus *out, ssm_error *err);
 
+/* A model ready for sessions, its tokenizer and digest, and the texts in its tokens: what commands
+ * that work on texts begin with. load: cli_load_wants. Owner: the caller, cli_source_close and
+ * ssm_corpus_free, also after an error. */
+ssm_status cli_open_with_texts(cli_context *context, const char *model, unsigned load,
+                               const cli_texts *texts, int64_t invalid_utf8, cli_source *source,
+                               ssm_corpus *corpus, ssm_error *err);
+
 /* Table entries that several commands share; `type` is the struct of their arguments. */
 #define CLI_MODEL_ENTRY(type)                                                                      \
     {                                                                                              \

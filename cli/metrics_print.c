@@ -24,7 +24,7 @@ static void print_head(const char *path, const ssm_recording *recording, const s
         evaluation += !is_calibration;
     }
     printf("%s: %s, %lld layers of %lld %ss of %lld modes\n"
-           "%lld calibration and %lld evaluation windows of %lld tokens; model %s\n",
+           "%lld calibration and %lld evaluation windows of %lld tokens\nmodel %s\n",
            path, ssm_family_name(info->family), (long long)info->n_recorded,
            (long long)ssm_recording_sets(info, metrics->scope), ssm_scope_name(metrics->scope),
            (long long)info->d_state, (long long)calibration, (long long)evaluation,
@@ -49,24 +49,38 @@ static void print_chart(const ssm_metrics *metrics)
         cli_bar(stdout, rho, 1.0, BAR_WIDTH, utf8);
         putchar('\n');
     }
-    puts("  Error with every window's own best modes / error with one fixed set. 1: the important\n"
-         "  modes stay the same whatever the text; the lower, the more they move with the input.");
+    cli_footnote("Error with every window's own best modes / error with one fixed set. 1: the "
+                 "important modes stay the same whatever the text; the lower, the more they move "
+                 "with the input.");
 }
 
 static ssm_status print_errors(const ssm_metrics *metrics, int64_t b, ssm_error *err)
 {
-    static const char *const headings[] = {"layer",  "ρ",         "ρ diag", "E static", "E diag",
-                                           "within", "cross",     "null",   "ratio",    "margin",
-                                           "churn",  "churn (e)", NULL};
-    printf("\nErrors and churn at r = %lld\n", (long long)metrics->across[b].budget);
-    cli_table table = cli_table_create(headings, "rrrrrrrrrrrr");
+    static const char *const headings[] = {"layer", "ρ", "ρ diag", "E static", "E diag", NULL};
+    printf("\nErrors at r = %lld\n", (long long)metrics->across[b].budget);
+    cli_table table = cli_table_create(headings, "rrrrr");
     for (int64_t i = 0; i < metrics->n_layers; i++) {
         const ssm_budget_metrics *m = &metrics->layers[i].budgets[b];
-        const double values[] = {m->rho,
-                                 m->rho_diag,
-                                 m->error_static,
-                                 m->error_diag,
-                                 m->churn_within,
+        cli_table_cell(&table, "%lld", (long long)metrics->layers[i].layer);
+        cli_table_number(&table, m->rho, 3);
+        cli_table_number(&table, m->rho_diag, 3);
+        cli_table_number(&table, m->error_static, 3);
+        cli_table_number(&table, m->error_diag, 3);
+    }
+    ssm_status status = cli_table_print(&table, stdout, err);
+    cli_footnote("E: relative error of the layer's output, static set / each window's own set.");
+    return status;
+}
+
+static ssm_status print_churn(const ssm_metrics *metrics, int64_t b, ssm_error *err)
+{
+    static const char *const headings[] = {"layer",  "within", "cross",     "null", "ratio",
+                                           "margin", "churn",  "churn (e)", NULL};
+    printf("\nChurn at r = %lld\n", (long long)metrics->across[b].budget);
+    cli_table table = cli_table_create(headings, "rrrrrrrr");
+    for (int64_t i = 0; i < metrics->n_layers; i++) {
+        const ssm_budget_metrics *m = &metrics->layers[i].budgets[b];
+        const double values[] = {m->churn_within,
                                  m->churn_cross,
                                  m->churn_null,
                                  m->churn_cross / m->churn_within,
@@ -79,11 +93,11 @@ static ssm_status print_errors(const ssm_metrics *metrics, int64_t b, ssm_error 
         }
     }
     ssm_status status = cli_table_print(&table, stdout, err);
-    puts("  E: relative error of the layer's output, static set / each window's own set.\n"
-         "  within, cross, null: how different two windows' top-r sets are (Jaccard distance) in "
-         "the\n  same domain, across domains, and in two halves of one window; ratio = cross / "
-         "within,\n  margin = cross - null. churn: share of a window's set that is not in the "
-         "static set;\n  (e): the same, weighted by energy.");
+    cli_footnote(
+        "within, cross, null: how different two windows' top-r sets are (Jaccard distance) "
+        "in the same domain, across domains, and in two halves of one window; ratio = "
+        "cross / within, margin = cross - null. churn: share of a window's set that is not "
+        "in the static set; (e): the same, weighted by energy.");
     return status;
 }
 
@@ -104,9 +118,9 @@ static ssm_status print_orders(const ssm_metrics *metrics, ssm_error *err)
         cli_table_number(&table, layer->time_constant_deciles[SSM_DECILES - 2], 1);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
-    puts("  PR: participation ratio, how many modes a channel really uses.\n"
-         "  τ: time constant in tokens of the fastest tenth, the median, the slowest tenth of the "
-         "modes.");
+    cli_footnote(
+        "PR: participation ratio, how many modes a channel really uses. τ: time constant in "
+        "tokens of the fastest tenth, the median, the slowest tenth of the modes.");
     return status;
 }
 
@@ -125,7 +139,7 @@ static void print_layers(char *out, size_t bytes, const ssm_across_layers *acros
                               (long long)across->migrating_layers[last]);
         used += (size_t)length;
         if (used >= bytes) {
-            memcpy(out + bytes - 4, "…", sizeof "…");
+            memcpy(out + bytes - 4, "...", sizeof "...");
             return;
         }
         i = last;
@@ -159,8 +173,8 @@ static ssm_status print_across(const ssm_metrics *metrics, ssm_error *err)
                        (long long)across->layers_cross_above_within, (long long)metrics->n_layers);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
-    puts("  migrating: layers with ρ at most half way between the smallest ρ and 1; band ρ: their "
-         "median;\n  static tail: last layers with ρ of at least 0.95.");
+    cli_footnote("migrating: layers with ρ at most half way between the smallest ρ and 1; band ρ: "
+                 "their median; static tail: last layers with ρ of at least 0.95.");
     return status;
 }
 
@@ -178,8 +192,9 @@ static ssm_status print_correlations(const ssm_metrics *metrics, ssm_error *err)
         cli_table_number(&table, across->spearman_set_churn, 3);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
-    puts("  Correlations over layers: Pearson of ρ from energies alone with ρ; Spearman of each "
-         "churn\n  with 1 - ρ.");
+    cli_footnote(
+        "Correlations over layers: Pearson of ρ from energies alone with ρ; Spearman of each "
+        "churn with 1 - ρ.");
     return status;
 }
 
@@ -209,6 +224,7 @@ ssm_status cli_metrics_print(const char *path, const ssm_recording *recording,
     }
     print_chart(metrics);
     ssm_status status = print_errors(metrics, middle(metrics), err);
+    status = status == SSM_STATUS_OK ? print_churn(metrics, middle(metrics), err) : status;
     status = status == SSM_STATUS_OK ? print_orders(metrics, err) : status;
     status = status == SSM_STATUS_OK ? print_across(metrics, err) : status;
     status = status == SSM_STATUS_OK ? print_correlations(metrics, err) : status;

@@ -8,8 +8,69 @@
 
 #include "messages.h"
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words -------------------------------------------------------------------------------- */
+
+/* What stands for our symbols where the locale cannot show them. */
+static const struct {
+    const char *symbol, *plain;
+} symbols[] = {{"ρ", "rho"}, {"τ", "tau"}, {"…", "..."}, {"≥", ">="},
+               {"≤", "<="},  {"×", "x"},   {"–", "-"},   {"·", "*"}};
+
+/* The next character of a text, or what stands for it; *bytes: how much of text that is. */
+static const char *next_piece(const char *text, bool utf8, size_t *bytes, char raw[8])
+{
+    for (size_t i = 0; !utf8 && i < sizeof symbols / sizeof *symbols; i++) {
+        const size_t length = strlen(symbols[i].symbol);
+        if (strncmp(text, symbols[i].symbol, length) == 0) {
+            *bytes = length;
+            return symbols[i].plain;
+        }
+    }
+    *bytes = 1;
+    while (*bytes < 4 && ((unsigned char)text[*bytes] & 0xC0U) == 0x80U) {
+        (*bytes)++;
+    }
+    memcpy(raw, text, *bytes);
+    raw[*bytes] = '\0';
+    return raw;
+}
+
+/* Characters of UTF-8 text: bytes that do not continue one. */
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text != '\0'; text++) {
+        width += ((unsigned char)*text & 0xC0U) != 0x80U;
+    }
+    return width;
+}
+
+/* Writes `bytes` bytes of our own words; out NULL: only the width. */
+static size_t put_words(FILE *out, const char *text, size_t bytes)
+{
+    const bool utf8 = cli_utf8();
+    size_t width = 0;
+    char raw[8];
+    for (size_t i = 0, used = 0; i < bytes; i += used) {
+        const char *piece = next_piece(text + i, utf8, &used, raw);
+        width += width_of(piece);
+        if (out != NULL) {
+            fputs(piece[0] == CLI_HARD_SPACE[0] ? " " : piece, out);
+        }
+    }
+    return width;
+}
+
+void cli_put(FILE *out, const char *text)
+{
+    put_words(out, text, strlen(text));
+}
+
+void cli_footnote(const char *text)
+{
+    fputs("  ", stdout);
+    cli_print_wrapped(stdout, text, 2, 2);
+}
 
 void cli_print_wrapped(FILE *out, const char *text, int indent, int column)
 {
@@ -23,10 +84,7 @@ void cli_print_wrapped(FILE *out, const char *text, int indent, int column)
         }
         text += strspn(text, " ");
         size_t bytes = strcspn(text, " \n");
-        int width = 0;
-        for (size_t i = 0; i < bytes; i++) {
-            width += ((unsigned char)text[i] & 0xC0U) != 0x80U;
-        }
+        int width = (int)put_words(NULL, text, bytes);
         if (column > indent && column + 1 + width > CLI_LINE_WIDTH) {
             fprintf(out, "\n%*s", indent, "");
             column = indent;
@@ -34,9 +92,7 @@ void cli_print_wrapped(FILE *out, const char *text, int indent, int column)
             fputc(' ', out);
             column++;
         }
-        for (size_t i = 0; i < bytes; i++) {
-            fputc(text[i] == CLI_HARD_SPACE[0] ? ' ' : text[i], out);
-        }
+        put_words(out, text, bytes);
         column += width;
         text += bytes;
     }
@@ -92,16 +148,6 @@ void cli_table_number(cli_table *table, double value, int decimals)
     }
 }
 
-/* Characters of UTF-8 text: bytes that do not continue one. */
-static size_t width_of(const char *text)
-{
-    size_t width = 0;
-    for (; *text != '\0'; text++) {
-        width += ((unsigned char)*text & 0xC0U) != 0x80U;
-    }
-    return width;
-}
-
 static void print_cell(FILE *out, const char *text, size_t width, char alignment, bool last)
 {
     size_t used = width_of(text);
@@ -114,11 +160,22 @@ static void print_cell(FILE *out, const char *text, size_t width, char alignment
     fputs(last ? "\n" : "  ", out);
 }
 
+/* Headings are words of ours, cells are data. */
+static void print_heading(FILE *out, const char *text, size_t width, char alignment, bool last)
+{
+    size_t used = put_words(NULL, text, strlen(text));
+    int pad = width > used ? (int)(width - used) : 0;
+    fprintf(out, "%*s", alignment == 'r' ? pad : 0, "");
+    cli_put(out, text);
+    fprintf(out, "%*s%s", alignment == 'r' || last ? 0 : pad, "", last ? "\n" : "  ");
+}
+
 static void print_rows(const cli_table *table, FILE *out, const size_t *widths, size_t columns)
 {
     if (table->headings != NULL) {
         for (size_t c = 0; c < columns; c++) {
-            print_cell(out, table->headings[c], widths[c], table->alignment[c], c + 1 == columns);
+            print_heading(out, table->headings[c], widths[c], table->alignment[c],
+                          c + 1 == columns);
         }
     }
     for (size_t i = 0; i < table->n_cells; i++) {
@@ -134,7 +191,7 @@ ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err)
     bool failed = table->failed || widths == NULL;
     if (!failed) {
         for (size_t c = 0; table->headings != NULL && c < columns; c++) {
-            widths[c] = width_of(table->headings[c]);
+            widths[c] = put_words(NULL, table->headings[c], strlen(table->headings[c]));
         }
         for (size_t i = 0; i < table->n_cells; i++) {
             size_t width = width_of(table->cells[i]);

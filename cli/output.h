@@ -9,14 +9,18 @@
 
 #include "context.h"
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 enum { CLI_LINE_WIDTH = 80 };
 
 /* Stands for a space at which a line is not broken. */
 #define CLI_HARD_SPACE "\001"
 
+/* Words of ours: symbols such as ρ, τ and … become rho, tau and ... unless the locale is UTF-8. So
+ * do headings of tables and wrapped words. */
+void cli_put(FILE *out, const char *text);
+/* Wrapped and indented by two, on stdout: what stands under a table. */
+void cli_footnote(const char *text);
 /* Words, wrapped at CLI_LINE_WIDTH, from column `indent` on, and a newline; the cursor stands at
  * column `column`. A newline in the text begins a paragraph. */
 void cli_print_wrapped(FILE *out, const char *text, int indent, int column);
