@@ -413,6 +413,7 @@ static const cli_option bench_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(bench_arguments, shape),
      .argument = "NAME",
+     .words = ssm_shape_names,
      .fallback = "mamba-130m",
      .help = "A published shape (see init); its weights are drawn into $TMPDIR and removed again."},
     {.name = "cases",

@@ -278,6 +278,7 @@ static const cli_option eval_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(eval_arguments, rule),
      .argument = "RULE",
+     .words = ssm_select_rules,
      .help = "Choose the modes by a rule, as select does, with --recording and --budget."},
     {.name = "recording",
      .kind = CLI_TEXT,
@@ -301,6 +302,7 @@ static const cli_option eval_options[] = {
      .kind = CLI_TEXTS,
      .into = offsetof(eval_arguments, against),
      .argument = "WHAT",
+     .words = ssm_select_rules,
      .help =
          "Compare with this too: unpruned, a mask file, or a rule. May be repeated. With --mask "
          "or --rule the unpruned model is always compared."},

@@ -70,6 +70,7 @@ static const cli_option init_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(init_arguments, shape),
      .argument = "NAME",
+     .words = ssm_shape_names,
      .flags = CLI_REQUIRED,
      .help = "One of tiny, mamba-130m, mamba-370m, mamba-790m, mamba-1.4b, mamba-2.8b."},
     {.name = "output",

@@ -101,6 +101,7 @@ static const cli_option select_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(select_arguments, rule),
      .argument = "RULE",
+     .words = ssm_select_rules,
      .flags = CLI_REQUIRED,
      .help = "static: the modes with the largest mean energy over the calibration windows."},
     {.name = "budget",

@@ -12,19 +12,30 @@ static void print_option_names(FILE *out, const cli_option *options, size_t n_op
     }
 }
 
-/* Values of options that take one of a few words. */
+static void print_words(FILE *out, const cli_option *option)
+{
+    if (option->kind == CLI_CHOICE) {
+        for (const char *c = option->choices; *c != '\0'; c++) {
+            fputc(*c == '|' ? ' ' : *c, out);
+        }
+        return;
+    }
+    for (const char *const *word = option->words(); *word != NULL; word++) {
+        fprintf(out, "%s ", *word);
+    }
+}
+
+/* Values of options that take one of a few words, or a name that is known. */
 static void print_choices(FILE *out, const char *command, const cli_option *options,
                           size_t n_options)
 {
     for (size_t i = 0; i < n_options; i++) {
-        if (options[i].kind != CLI_CHOICE || (options[i].flags & CLI_HIDDEN) != 0) {
-            continue;
+        const bool known = options[i].kind == CLI_CHOICE || options[i].words != NULL;
+        if (known && (options[i].flags & CLI_HIDDEN) == 0) {
+            fprintf(out, "        %s:--%s) words=\"", command, options[i].name);
+            print_words(out, &options[i]);
+            fputs("\" ;;\n", out);
         }
-        fprintf(out, "        %s:--%s) words=\"", command, options[i].name);
-        for (const char *c = options[i].choices; *c != '\0'; c++) {
-            fputc(*c == '|' ? ' ' : *c, out);
-        }
-        fputs("\" ;;\n", out);
     }
 }
 

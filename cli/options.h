@@ -40,9 +40,10 @@ typedef struct cli_option {
     const char *name; /* without the dashes */
     char letter;      /* '\0': none */
     cli_kind kind;
-    size_t into;           /* offset of the field in the arguments of the command */
-    const char *argument;  /* what stands for the value in help: "K", "FILE" */
-    const char *choices;   /* CLI_CHOICE: "auto|portable" */
+    size_t into;                       /* offset of the field in the arguments of the command */
+    const char *argument;              /* what stands for the value in help: "K", "FILE" */
+    const char *choices;               /* CLI_CHOICE: "auto|portable" */
+    const char *const *(*words)(void); /* CLI_TEXT(S): names that completion offers; NULL: none */
     const char *fallback;  /* value when not given, written as a user would; NULL: none */
     int64_t min, max;      /* CLI_INTEGER and CLI_LIST, both included */
     double low, high;      /* CLI_REAL, both included */

@@ -50,5 +50,9 @@ complete_line() { # words of the line; the last one is the one to complete
 [ "$(complete_line ssmscope info --isa por)" = portable ] || fail "completion of a value"
 [ "$(complete_line ssmscope tokenize tiny --special te)" = text ] || fail "completion of a value"
 
+[ "$(complete_line ssmscope init --shape mamba-2)" = mamba-2.8b ] || fail "completion of a shape"
+[ "$(complete_line ssmscope select rec --rule sta)" = static ] || fail "completion of a rule"
+[ "$(complete_line ssmscope init --dtype b)" = bf16 ] || fail "completion of a dtype"
+
 # Global options may stand in front of the command.
 expect 0 --quiet --threads=2 info tiny

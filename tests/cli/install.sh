@@ -29,7 +29,10 @@ libdir=$(dirname "$PKG_CONFIG_PATH")
 version=$(sed -n 's/^project(ssmscope VERSION \([0-9.]*\).*/\1/p' "$SOURCE_DIR/CMakeLists.txt")
 [ "$(pkg-config --modversion ssmscope)" = "$version" ] || fail "ssmscope.pc has another version"
 pkg-config --print-requires ssmscope | grep -q . && fail "a shared link needs nothing but ssmscope"
-for module in jansson libpcre2-8 libutf8proc libxxhash libzip zlib; do
+[ "$(pkg-config --cflags ssmscope | tr " " "\n" | grep -c "^-D")" -eq 0 ] ||
+    fail "ssmscope.pc passes on definitions: $(pkg-config --cflags ssmscope)"
+pkg-config --static --libs ssmscope | grep -q -- -lutf8proc || fail "libutf8proc is missing"
+for module in jansson libpcre2-8 libxxhash libzip zlib; do
     pkg-config --print-requires-private ssmscope | grep -q "^$module" || fail "$module is missing"
 done
 
