@@ -78,6 +78,13 @@ code=0
 [ $code -eq 3 ] || fail "a missing checkpoint gave status $code, not 3"
 grep -q none "$scratch/stderr" || fail "the message does not name the missing file"
 
+# The example of the sources, built against the installed tree, does the whole chain.
+"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "${cflags[@]}" "$SOURCE_DIR/examples/measure.c" \
+    -o "$scratch/measure" "${shared[@]}"
+LD_LIBRARY_PATH=$libdir "$scratch/measure" "$prefix/share/ssmscope/models/tiny" "$scratch/rec" \
+    "prose=$SOURCE_DIR/examples/text/prose.txt" >"$scratch/measured" || fail "the example failed"
+grep -q '^half of the state: perplexity ' "$scratch/measured" || fail "the example says nothing"
+
 # DESTDIR moves the tree and changes nothing in it.
 elsewhere=/opt/$(basename "$scratch")
 DESTDIR=$scratch/stage cmake --install "$BUILD_DIR" --prefix "$elsewhere" >/dev/null
