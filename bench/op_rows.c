@@ -1,5 +1,5 @@
-/* bench/op_rows.c: the Gram of a head: modes to rows, rows to Gram. a: d_state, b: channels of the
- * head (a multiple of 16); tokens·b rows. */
+/* bench/op_rows.c: the Gram of a head: modes to rows, rows to Gram; the error of a set without a
+ * Gram. a: d_state, b: channels of the head (a multiple of 16), tokens·b rows; or sets. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,3 +164,71 @@ const operator_entry operator_gram_rows = {
     .tolerance = 2e-6,
     .reason = "at most 64 roundings of a growing sum, relative to the terms' sizes",
     .flops = rows_flops};
+
+/* ---- dropped: b sets ------------------------------------------------------------------------- */
+
+static void prepare_dropped(operator_run *run)
+{
+    const int64_t modes = run->shape.tokens * (run->shape.a + 1) * 16;
+    const int64_t factors = run->shape.b * run->shape.a * 16;
+    operator_fill_normal(run, 0, operator_input(run, 0, modes), modes, 0.2, 1.0);
+    float *drop = operator_input(run, 1, factors);
+    operator_fill_normal(run, 1, drop, factors, 0.0, 1.0);
+    for (int64_t i = 0; drop && i < factors; i++) {
+        drop[i] = drop[i] > 0.0f ? 1.0f : 0.0f;
+    }
+    operator_fill_normal(run, 2, operator_output(run, 0, "sums", run->shape.b * 16),
+                         run->shape.b * 16, 5.0, 1.0);
+}
+
+static void fast_dropped(const ssm__kernels *k, operator_run *run)
+{
+    k->dropped(run->in[0], run->shape.tokens, run->shape.a, run->shape.b, run->in[1],
+               (ptrdiff_t)(run->shape.a * 16), run->out[0]);
+}
+
+static void oracle_dropped(operator_run *run)
+{
+    const int64_t N = run->shape.a;
+    for (int64_t i = 0; i < run->shape.b * 16; i++) {
+        const float *drop = run->in[1] + i / 16 * N * 16 + i % 16;
+        run->want[0][i] = (double)run->initial[0][i];
+        run->scale[0][i] = fabs(run->want[0][i]);
+        for (int64_t t = 0; t < run->shape.tokens; t++) {
+            double sum = 0.0;
+            double size = 0.0;
+            for (int64_t n = 0; n < N; n++) {
+                const double term =
+                    (double)drop[n * 16] * (double)run->in[0][(t * (N + 1) + n) * 16 + i % 16];
+                sum += term;
+                size += fabs(term);
+            }
+            run->want[0][i] += sum * sum;
+            run->scale[0][i] += size * size;
+        }
+    }
+}
+
+static double dropped_flops(const operator_shape *s)
+{
+    return 2.0 * (double)s->tokens * (double)(s->a + 1) * (double)s->b * 16.0;
+}
+
+const operator_entry operator_dropped = {
+    .name = "dropped",
+    .dimensions = "d_state, sets",
+    .test_shapes = {{0, 4, 1},
+                    {1, 1, 1},
+                    {3, 7, 6},
+                    {16, 16, 3},
+                    {9, 17, 7},
+                    {4, 64, 12},
+                    {16, 128, 6},
+                    {-1, 0, 0}},
+    .bench_shape = {16, 128, 6},
+    .prepare = prepare_dropped,
+    .fast = fast_dropped,
+    .oracle = oracle_dropped,
+    .tolerance = 2e-6,
+    .reason = "at most 128 roundings a sum, which mostly cancel, and 16 of the squares",
+    .flops = dropped_flops};

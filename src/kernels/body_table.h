@@ -11,6 +11,7 @@
 #include "kernels/body_gated_norm.h"
 #include "kernels/body_gram.h"
 #include "kernels/body_rows.h"
+#include "kernels/body_dropped.h"
 #include "kernels/body_attention.h"
 
 /* Initialiser of a ssm__kernels; every instruction set brings a linear of its own. */
@@ -36,7 +37,7 @@
         .gram = kernel_gram,                                                                       \
         .energy = kernel_energy,                                                                   \
         .mode_rows = kernel_mode_rows,                                                             \
-        .gram_rows = kernel_gram_rows,                                                             \
+        .gram_rows = kernel_gram_rows, .dropped = kernel_dropped,                                                             \
         .attend = kernel_attend,                                                                   \
         .logsumexp = kernel_logsumexp,                                                             \
         .flush = kernel_flush,                                                                     \

@@ -189,6 +189,10 @@ typedef struct ssm__kernels {
     /* energy[i][16] += Σ_t m_i², i < n_modes (stride of a token: (n_modes + 1)·16). */
     void (*energy)(const float *modes, int64_t tokens, int64_t n_modes, float *energy);
 
+    /* sums[s][16] += Σ_t (Σ_i factors[s·set_stride + i·16] m_i)² for s < n_sets: by FMA in rising i
+     * from 0, then in rising t. modes as for energy; factor 1: dropped, 0: kept. */
+    void (*dropped)(const float *modes, int64_t tokens, int64_t n_modes, int64_t n_sets,
+                    const float *factors, ptrdiff_t set_stride, float *sums);
     /* Turns modes [tokens][n_modes + 1][16 channels] into rows (token, channel): mode i of channel
      * p in token t goes to panels[i/16·panel_stride + row·16 + i%16], row = t·row_step + p, the
      * last signal to last[row]. The columns beyond n_modes of the last panel become 0. */
