@@ -20,7 +20,9 @@ typedef struct ssm_record_options {
     int64_t n_layers;
     const int64_t *budgets; /* NULL: N/4, N/2, 3N/4 */
     int64_t n_budgets;
-    int64_t chunk; /* tokens a forward call; 0 = the window. For tests: the bytes do not change */
+    int64_t chunk; /* tokens a forward call; 0 = the window. For tests: the bytes do not change.
+                    * Mamba-2 takes whole windows, because a layer of an evaluation window is run
+                    * twice. */
     const char *command;          /* canonical command line, stored */
     const char *tokenizer_digest; /* stored */
     ssm_pool *pool;

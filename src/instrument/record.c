@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "checkpoint/tensor.h"
 #include "instrument/accumulator.h"
+#include "instrument/record_heads.h"
 #include "recording/schema.h"
 #include "recording/writer.h"
 
@@ -32,8 +33,12 @@ typedef struct recorder {
     bool *recorded; /* config->n_layers */
     ssm__recording_writer *writer;
     ssm_session *session;
+    const int64_t *budgets;
+    int64_t n_budgets, default_budgets[3];
+    bool by_head; /* Mamba-2 */
+    ssm__head_recorder heads;
     ssm__accumulator sums;
-    bool has_sums;
+    bool has_sums; /* heads or sums */
     ssm__mode_sink sink;
     float *values; /* [E][3N + 2] output, state, read, delta, adjoint of one layer */
     float *nll;    /* [window] */
@@ -146,23 +151,43 @@ static ssm_status plan_layers(recorder *r, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* Each domain's calibration windows, then its evaluation windows, one after the other. */
+/* Window i of the plan: each domain's calibration windows, then its evaluation windows, one domain
+ * after the other. Mamba-2: the calibration windows of all domains come first, because the static
+ * sets of channels must be known when an evaluation window is run. */
+static ssm_recording_window planned(const recorder *r, int64_t i, int64_t *domain)
+{
+    const int64_t calibration = r->options->calibration_windows;
+    const int64_t evaluation = r->options->evaluation_windows;
+    const int64_t first = calibration * r->corpus->n_domains; /* evaluation window */
+    int64_t k;
+    if (!r->by_head) {
+        *domain = i / (calibration + evaluation);
+        k = i % (calibration + evaluation);
+    } else if (i < first) {
+        *domain = i / calibration;
+        k = i % calibration;
+    } else {
+        *domain = (i - first) / evaluation;
+        k = calibration + (i - first) % evaluation;
+    }
+    return (ssm_recording_window){.domain = r->corpus->domains[*domain].name,
+                                  .role =
+                                      k < calibration ? SSM_ROLE_CALIBRATION : SSM_ROLE_EVALUATION,
+                                  .token_offset = k * r->options->window,
+                                  .tokens = r->options->window};
+}
+
 static ssm_status plan_windows(recorder *r, ssm_error *err)
 {
     const ssm_record_options *o = r->options;
-    const int64_t per_domain = o->calibration_windows + o->evaluation_windows;
-    r->n_windows = per_domain * r->corpus->n_domains;
+    r->n_windows = (o->calibration_windows + o->evaluation_windows) * r->corpus->n_domains;
     r->windows = calloc((size_t)r->n_windows + 1, sizeof *r->windows);
     if (!r->windows) {
         return ssm__fail_memory(err, "the windows", (size_t)r->n_windows * sizeof *r->windows);
     }
     for (int64_t i = 0; i < r->n_windows; i++) {
-        const int64_t w = i % per_domain;
-        r->windows[i] = (ssm_recording_window){
-            .domain = r->corpus->domains[i / per_domain].name,
-            .role = w < o->calibration_windows ? SSM_ROLE_CALIBRATION : SSM_ROLE_EVALUATION,
-            .token_offset = w * o->window,
-            .tokens = o->window};
+        int64_t domain;
+        r->windows[i] = planned(r, i, &domain);
     }
     return SSM_STATUS_OK;
 }
@@ -187,14 +212,10 @@ static json_t *text_field(const recorder *r)
 
 static json_t *budgets_field(const recorder *r)
 {
-    const ssm_record_options *o = r->options;
-    int64_t defaults[3];
-    const int64_t n_defaults = ssm_default_budgets(r->config->d_state, defaults);
     json_t *budgets = json_array();
     int failed = budgets == NULL;
-    const int64_t *list = o->budgets ? o->budgets : defaults;
-    for (int64_t i = 0; i < (o->budgets ? o->n_budgets : n_defaults); i++) {
-        failed |= json_array_append_new(budgets, json_integer(list[i]));
+    for (int64_t i = 0; i < r->n_budgets; i++) {
+        failed |= json_array_append_new(budgets, json_integer(r->budgets[i]));
     }
     if (failed != 0) {
         json_decref(budgets);
@@ -253,16 +274,21 @@ static ssm_status create_recording(recorder *r, const char *directory, ssm_error
 static void layer_A(const recorder *r, int64_t index, float *A, ssm_tensor *tensor, char *name)
 {
     const ssm__weights *weights = ssm__checkpoint_weights(ssm_model_checkpoint(r->model));
-    const int64_t count = r->config->d_inner * r->config->d_state;
-    ssm__tensor_to_f32(&weights->layers[r->layers[index]].A_log, A);
-    for (int64_t k = 0; k < count; k++) {
-        A[k] = (float)-exp((double)A[k]);
+    const ssm_config *c = r->config;
+    const int64_t count = r->by_head ? c->n_heads : c->d_inner * c->d_state;
+    if (r->by_head) {
+        ssm__head_recorder_A(r->model, r->layers[index], A);
+    } else {
+        ssm__tensor_to_f32(&weights->layers[r->layers[index]].A_log, A);
+        for (int64_t k = 0; k < count; k++) {
+            A[k] = (float)-exp((double)A[k]);
+        }
     }
     snprintf(name, NAME_MAX_BYTES, "layers.%lld.A", (long long)r->layers[index]);
     *tensor = (ssm_tensor){.name = name,
                            .dtype = SSM_DTYPE_F32,
-                           .n_dims = 2,
-                           .dims = {r->config->d_inner, r->config->d_state},
+                           .n_dims = r->by_head ? 1 : 2,
+                           .dims = {r->by_head ? c->n_heads : c->d_inner, c->d_state},
                            .data = A,
                            .bytes = (size_t)count * sizeof *A};
 }
@@ -294,9 +320,11 @@ static ssm_status put_model(recorder *r, ssm_error *err)
 static ssm_status run_window(recorder *r, const int32_t *ids, ssm_error *err)
 {
     const int64_t T = r->options->window;
-    const int64_t chunk = r->options->chunk > 0 ? r->options->chunk : T;
+    const int64_t chunk = r->options->chunk > 0 && !r->by_head ? r->options->chunk : T;
     ssm_session_reset(r->session);
-    ssm__accumulator_begin(&r->sums, T);
+    if (!r->by_head) {
+        ssm__accumulator_begin(&r->sums, T);
+    }
     for (int64_t done = 0; done < T; done += chunk) {
         const int64_t tokens = chunk < T - done ? chunk : T - done;
         const int64_t scored = done + tokens == T ? tokens - 1 : tokens;
@@ -416,6 +444,9 @@ static ssm_status record_window(recorder *r, int64_t window, const int32_t *ids,
 {
     const int64_t T = r->options->window;
     tensor_list list = {0};
+    if (r->by_head) {
+        SSM__TRY(ssm__head_recorder_begin(&r->heads, r->windows[window].role, err));
+    }
     SSM__TRY(ssm__recording_begin_window(r->writer, window, err));
     SSM__TRY(run_window(r, ids, err));
     add_tensor(&list, -1, "nll",
@@ -427,22 +458,33 @@ static ssm_status record_window(recorder *r, int64_t window, const int32_t *ids,
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static ssm_status prepare(recorder *r, ssm_error *err)
+static ssm_status prepare_heads(recorder *r, ssm_error *err)
+{
+    const ssm_record_options *o = r->options;
+    const ssm__head_recorder_options options = {.window = o->window,
+                                                .layers = r->layers,
+                                                .n_layers = r->n_layers,
+                                                .budgets = r->budgets,
+                                                .n_budgets = r->n_budgets,
+                                                .recorded = r->recorded,
+                                                .has_calibration = o->calibration_windows > 0,
+                                                .has_gram = !o->no_gram,
+                                                .pool = o->pool};
+    SSM__TRY(ssm__head_recorder_create(r->model, r->session, r->writer, &options, &r->heads, err));
+    r->has_sums = true;
+    return SSM_STATUS_OK;
+}
+
+static ssm_status prepare_sums(recorder *r, bool whole, ssm_error *err)
 {
     const ssm_config *c = r->config;
-    const int64_t window = r->options->window;
     const int64_t chunk = r->options->chunk;
-    const bool whole = chunk <= 0 || chunk >= window;
     const size_t values = (size_t)(c->d_inner * (3 * c->d_state + 2));
     r->values = malloc(values * sizeof *r->values);
-    r->nll = malloc((size_t)window * sizeof *r->nll);
-    if (!r->values || !r->nll) {
+    if (!r->values) {
         return ssm__fail_memory(err, "a layer's means", values * sizeof *r->values);
     }
-    const ssm_session_options session = {.pool = r->options->pool,
-                                         .max_chunk = whole ? window : chunk};
-    SSM__TRY(ssm_session_create(r->model, &session, &r->session, err));
-    const ssm__accumulator_options sums = {.window = window,
+    const ssm__accumulator_options sums = {.window = r->options->window,
                                            .gram = !r->options->no_gram,
                                            .whole_blocks = whole || chunk % SSM__TILE == 0,
                                            .one_layer = whole,
@@ -459,14 +501,29 @@ static ssm_status prepare(recorder *r, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+static ssm_status prepare(recorder *r, ssm_error *err)
+{
+    const int64_t window = r->options->window;
+    const int64_t chunk = r->options->chunk;
+    const bool whole = r->by_head || chunk <= 0 || chunk >= window;
+    r->nll = malloc((size_t)window * sizeof *r->nll);
+    if (!r->nll) {
+        return ssm__fail_memory(err, "a window's scores", (size_t)window * sizeof *r->nll);
+    }
+    const ssm_session_options session = {.pool = r->options->pool,
+                                         .max_chunk = whole ? window : chunk};
+    SSM__TRY(ssm_session_create(r->model, &session, &r->session, err));
+    return r->by_head ? prepare_heads(r, err) : prepare_sums(r, whole, err);
+}
+
 static ssm_status record_windows(recorder *r, ssm_error *err)
 {
     const ssm_progress *progress = r->options->progress;
-    const int64_t per_domain = r->options->calibration_windows + r->options->evaluation_windows;
     for (int64_t i = 0; i < r->n_windows; i++) {
         if (!ssm__recording_has(r->writer, i)) {
-            const ssm_domain *domain = &r->corpus->domains[i / per_domain];
-            const int32_t *ids = domain->ids.data + r->windows[i].token_offset;
+            int64_t domain;
+            planned(r, i, &domain);
+            const int32_t *ids = r->corpus->domains[domain].ids.data + r->windows[i].token_offset;
             SSM__TRY(record_window(r, i, ids, err));
         }
         if (progress &&
@@ -496,8 +553,14 @@ ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus, const ch
 {
     recorder r = {
         .model = model, .config = ssm_model_config(model), .corpus = corpus, .options = options};
+    r.by_head = r.config->family == SSM_FAMILY_MAMBA2;
+    r.budgets = options->budgets ? options->budgets : r.default_budgets;
+    r.n_budgets = options->budgets ? options->n_budgets
+                                   : ssm_default_budgets(r.config->d_state, r.default_budgets);
     const ssm_status status = record_all(&r, directory, err);
-    if (r.has_sums) {
+    if (r.has_sums && r.by_head) {
+        ssm__head_recorder_free(&r.heads);
+    } else if (r.has_sums) {
         ssm__accumulator_free(&r.sums);
     }
     ssm_session_free(r.session);

@@ -27,6 +27,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "recording/energies.h"
 #include "recording/head.h"
 #include "recording/schema.h"
 #include "recording/sum.h"
@@ -501,6 +502,65 @@ ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t wind
             keep_window(writer, ssm__window_put_layer(&writer->files, tensors, count, gram, err)));
     }
     return end_window(writer, tensors, count, err);
+}
+
+/* ---- reading back ---------------------------------------------------------------------------- */
+
+/* energy[i] = element i of the layer's channel energies in the file of a written window. */
+static ssm_status read_energy(const ssm__recording_writer *writer, int64_t window, int64_t layer,
+                              double *energy, ssm_error *err)
+{
+    const ssm_recording_info *info = &writer->head.info;
+    const int64_t dims[3] = {info->n_heads, info->head_dim, info->d_state};
+    const int64_t width = dims[0] * dims[1] * dims[2];
+    char name[64];
+    char number[24];
+    char *path = NULL;
+    ssm_safetensors *file = NULL;
+    ssm__tensor_name(name, sizeof name, layer, "energy");
+    snprintf(number, sizeof number, "%lld", (long long)window);
+    SSM__TRY(join(writer, writer->head.windows[window].file, &path, err));
+    ssm_status status = check_owned(writer, path, "window", number, &file, err);
+    const ssm_tensor *tensor = status == SSM_STATUS_OK ? ssm_safetensors_find(file, name) : NULL;
+    if (status == SSM_STATUS_OK && tensor == NULL) {
+        status = ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, name),
+                           "the tensor is missing: remove the file to have it made again");
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm__schema_check(tensor, path, SSM_DTYPE_F32, 3, dims, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm__check_finite(tensor, true, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        memset(energy, 0, (size_t)width * sizeof *energy);
+        ssm__add_energies(tensor, width, energy);
+    }
+    ssm_safetensors_close(file);
+    free(path);
+    return status;
+}
+
+ssm_status ssm__recording_mean_energy(const ssm__recording_writer *writer, int64_t layer,
+                                      double *mean, double *scratch, ssm_error *err)
+{
+    const ssm__head *head = &writer->head;
+    const int64_t width = head->info.n_heads * head->info.head_dim * head->info.d_state;
+    double count = 0.0;
+    memset(mean, 0, (size_t)width * sizeof *mean);
+    for (int64_t w = 0; w < head->n_windows; w++) {
+        if (head->windows[w].role == SSM_ROLE_CALIBRATION) {
+            SSM__TRY(read_energy(writer, w, layer, scratch, err));
+            for (int64_t i = 0; i < width; i++) {
+                mean[i] += scratch[i];
+            }
+            count += 1.0;
+        }
+    }
+    for (int64_t i = 0; i < width && count > 0.0; i++) {
+        mean[i] /= count;
+    }
+    return SSM_STATUS_OK;
 }
 
 /* ---- finish ---------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ ssm_status ssm__recording_create(const char *directory, const ssm__recording_pla
 void ssm__recording_writer_free(ssm__recording_writer *writer);
 /* True when window i is already whole (file and, for calibration, its share of the sum). */
 bool ssm__recording_has(const ssm__recording_writer *writer, int64_t window);
-/* Once, before the first window: layers.N.A float32 [E][N]. */
+/* Once, before the first window: layers.N.A float32 [E][N], Mamba-2 [n_heads]. */
 ssm_status ssm__recording_put_model(ssm__recording_writer *writer, const ssm_tensor *tensors,
                                     int64_t count, ssm_error *err);
 /* A window in pieces, so that one layer's numbers are in memory at a time: begin, every recorded
@@ -41,6 +41,11 @@ ssm_status ssm__recording_put_layer(ssm__recording_writer *writer, const ssm_ten
                                     int64_t count, const ssm_tensor *gram, ssm_error *err);
 ssm_status ssm__recording_end_window(ssm__recording_writer *writer, const ssm_tensor *tensors,
                                      int64_t count, ssm_error *err);
+/* Mean over the calibration windows, whose files must all be there, of Mamba-2's energies of the
+ * channels of a layer: mean, scratch [n_heads·head_dim][N]; the same numbers as
+ * ssm__calibration_energies will give. Errors: FILE (a damaged file), MEMORY. */
+ssm_status ssm__recording_mean_energy(const ssm__recording_writer *writer, int64_t layer,
+                                      double *mean, double *scratch, ssm_error *err);
 /* The three at once: all tensors but the Grams; grams: one per recorded layer, rising, or NULL. */
 ssm_status ssm__recording_put_window(ssm__recording_writer *writer, int64_t window,
                                      const ssm_tensor *tensors, int64_t count,
