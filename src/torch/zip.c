@@ -22,7 +22,8 @@ typedef struct source {
     const unsigned char *data;
     size_t size;
     size_t at;
-    size_t last_read; /* where the latest read began */
+    size_t last_read;   /* where the latest read began */
+    size_t last_wanted; /* and how many bytes it asked for */
     zip_error_t error;
 } source;
 
@@ -70,6 +71,7 @@ static zip_int64_t source_read(source *s, void *data, zip_uint64_t bytes)
     size_t left = s->size - s->at;
     size_t count = bytes < left ? (size_t)bytes : left;
     s->last_read = s->at;
+    s->last_wanted = (size_t)bytes;
     if (count > 0) {
         memcpy(data, s->data + s->at, count);
     }
@@ -358,29 +360,6 @@ static ssm_status refuse_member(const ssm__zip *zip, const entry *e, zip_error_t
                      "the member cannot be read: %s", why);
 }
 
-static ssm_status view(ssm__zip *zip, entry *e, ssm_error *err)
-{
-    zip_file_t *file = zip_fopen_index(zip->archive, e->index, ZIP_FL_COMPRESSED);
-    if (file == NULL) {
-        return refuse_member(zip, e, zip_get_error(zip->archive), err);
-    }
-    unsigned char byte;
-    zip_int64_t got = zip_fread(file, &byte, 1);
-    size_t start = zip->source.last_read;
-    ssm_status status =
-        got < 0 ? refuse_member(zip, e, zip_file_get_error(file), err) : SSM_STATUS_OK;
-    zip_fclose(file);
-    SSM__TRY(status);
-    if (got != 1 || start > zip->source.size || e->size > zip->source.size - start) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(zip->path, e->name),
-                         "the %" PRIu64 " bytes of the member reach beyond the end of the file",
-                         (uint64_t)e->size);
-    }
-    e->member.data = zip->source.data + start;
-    e->member.file_offset = (int64_t)start;
-    return SSM_STATUS_OK;
-}
-
 static ssm_status inflate_into(ssm__zip *zip, entry *e, zip_file_t *file, ssm_error *err)
 {
     zip_uint64_t have = 0;
@@ -430,6 +409,33 @@ static ssm_status inflate_member(ssm__zip *zip, entry *e, ssm_error *err)
     zip->inflated += e->size;
     e->member.data = e->inflated;
     e->member.file_offset = -1;
+    return SSM_STATUS_OK;
+}
+
+static ssm_status view(ssm__zip *zip, entry *e, ssm_error *err)
+{
+    zip_file_t *file = zip_fopen_index(zip->archive, e->index, ZIP_FL_COMPRESSED);
+    if (file == NULL) {
+        return refuse_member(zip, e, zip_get_error(zip->archive), err);
+    }
+    unsigned char byte;
+    zip_int64_t got = zip_fread(file, &byte, 1);
+    size_t start = zip->source.last_read;
+    ssm_status status =
+        got < 0 ? refuse_member(zip, e, zip_file_get_error(file), err) : SSM_STATUS_OK;
+    zip_fclose(file);
+    SSM__TRY(status);
+    if (got == 1 && (zip->source.last_wanted != 1 || start >= zip->source.size ||
+                     byte != zip->source.data[start])) {
+        return inflate_member(zip, e, err); /* a libzip that reads ahead: a copy serves as well */
+    }
+    if (got != 1 || e->size > zip->source.size - start) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(zip->path, e->name),
+                         "the %" PRIu64 " bytes of the member reach beyond the end of the file",
+                         (uint64_t)e->size);
+    }
+    e->member.data = zip->source.data + start;
+    e->member.file_offset = (int64_t)start;
     return SSM_STATUS_OK;
 }
 
