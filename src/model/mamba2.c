@@ -35,11 +35,10 @@ typedef struct mixer_run {
     int64_t head_groups;                  /* groups of 16 of one head */
     int64_t z_row, x_row, bc_row, dt_row; /* where the parts of in_proj's rows begin */
     int64_t front;                        /* E − d_ssm, rows of z0 and of x0 */
-    int64_t task_heads;                   /* heads a task of in_proj */
-    int64_t head_tasks, bc_tasks, dt_tasks, front_tasks;
-    bool chunked;    /* the chunked form, else the recurrence */
-    bool gate_first; /* SiLU(z) is applied before the norm, or there is none */
-    bool own_out;    /* out_proj reads out_tile, not y's tile */
+    int64_t tasks;                        /* of in_proj: each has its share of all parts */
+    bool chunked;                         /* the chunked form, else the recurrence */
+    bool gate_first;                      /* SiLU(z) is applied before the norm, or there is none */
+    bool own_out;                         /* out_proj reads out_tile, not y's tile */
 } mixer_run;
 
 /* Masked and recorded layers need the modes; from CHUNKED tokens on the products are faster
@@ -70,15 +69,22 @@ static mixer_run make_run(ssm_session *session, int64_t layer, int64_t position,
     run.x_row = run.z_row + c->d_ssm;
     run.bc_row = run.x_row + c->d_ssm;
     run.dt_row = run.bc_row + 2 * c->n_groups * c->d_state;
-    run.task_heads = c->head_dim < BLOCK_ROWS ? BLOCK_ROWS / c->head_dim : 1;
-    run.head_tasks = ssm__ceil_div(c->n_heads, run.task_heads);
-    run.bc_tasks = ssm__ceil_div(ssm__bc_groups(c), BLOCK_GROUPS);
-    run.dt_tasks = ssm__ceil_div(c->n_heads, SSM__LANES);
-    run.front_tasks = ssm__ceil_div(run.front, BLOCK_ROWS);
+    const int64_t front_groups = ssm__ceil_div(run.front, SSM__LANES);
+    const int64_t groups = ssm__scan_groups(c);
+    const int64_t most = groups > ssm__bc_groups(c) ? groups : ssm__bc_groups(c);
+    run.tasks = ssm__ceil_div(most > front_groups ? most : front_groups, BLOCK_GROUPS);
     run.chunked = is_chunked(session, layer, tokens);
     run.gate_first = !c->gated_norm || !c->norm_before_gate;
     run.own_out = run.front > 0 || c->head_dim % SSM__LANES != 0;
     return run;
+}
+
+/* The part of `count` things that is task's share: [*first, *end). */
+static void share_of(const mixer_run *run, int64_t task, int64_t count, int64_t *first,
+                     int64_t *end)
+{
+    *first = task * count / run->tasks;
+    *end = (task + 1) * count / run->tasks;
 }
 
 /* ---- in_proj and convolution ----------------------------------------------------------------- */
@@ -118,12 +124,10 @@ static void convolve(const mixer_run *run, int64_t group, const float *in, float
                             history + group * (K - 1) * SSM__LANES, out, raw, run->tokens, K);
 }
 
-/* x and z of a few heads. */
-static void head_task(const mixer_run *run, int64_t task)
+/* x and z of heads [first, end). */
+static void head_part(const mixer_run *run, int64_t first, int64_t end)
 {
     const ssm_session *s = run->session;
-    const int64_t first = task * run->task_heads;
-    const int64_t end = ssm__smaller(first + run->task_heads, run->config->n_heads);
     const bool raw = ssm__session_wants(s, SSM_TAP_CONV1D);
     project_heads(run, run->x_row, first, end, s->x_tile);
     project_heads(run, run->z_row, first, end, s->z_tile);
@@ -154,13 +158,10 @@ static void put_rows(const mixer_run *run, int64_t group, const float *tile)
     }
 }
 
-/* A few groups of the rows of B and C. */
-static void bc_task(const mixer_run *run, int64_t task)
+/* Groups [first, end) of the rows of B and C. */
+static void bc_part(const mixer_run *run, int64_t first, int64_t end)
 {
     const ssm__mamba2_scratch *m = run->scratch;
-    const int64_t groups = ssm__bc_groups(run->config);
-    const int64_t first = task * BLOCK_GROUPS;
-    const int64_t end = ssm__smaller(first + BLOCK_GROUPS, groups);
     const int64_t rows = run->dt_row - run->bc_row;
     const bool raw = ssm__session_wants(run->session, SSM_TAP_CONV1D);
     project(run, run->bc_row + first * SSM__LANES,
@@ -174,14 +175,14 @@ static void bc_task(const mixer_run *run, int64_t task)
     }
 }
 
-/* Δ of sixteen heads: in lanes for the tap, in rows of tokens for the recurrence. */
-static void dt_task(const mixer_run *run, int64_t task)
+/* Δ of the sixteen heads of a group: in lanes for the tap, in rows of tokens for the recurrence. */
+static void dt_part(const mixer_run *run, int64_t group)
 {
     const ssm_config *c = run->config;
     const float low = (float)c->dt_limit_low, high = (float)c->dt_limit_high;
-    const int64_t first = task * SSM__LANES;
+    const int64_t first = group * SSM__LANES;
     const int64_t heads = ssm__smaller(SSM__LANES, c->n_heads - first);
-    float *tile = ssm__group_of(run->scratch->dt_tile, task);
+    float *tile = ssm__group_of(run->scratch->dt_tile, group);
     project(run, run->dt_row + first, heads, tile);
     run->kernels->softplus_bias(tile, run->layer->dt_bias + first, tile, run->tokens);
     for (int64_t t = 0; t < run->tokens; t++) {
@@ -193,30 +194,39 @@ static void dt_task(const mixer_run *run, int64_t task)
     }
 }
 
-/* z0 and x0, which do not go through the recurrence. */
-static void front_task(const mixer_run *run, int64_t task)
+/* Groups [first, end) of z0 and of x0, which do not go through the recurrence. */
+static void front_part(const mixer_run *run, int64_t first, int64_t end)
 {
     const int64_t groups = ssm__ceil_div(run->front, SSM__LANES);
-    const int64_t first = task * BLOCK_ROWS;
-    const int64_t rows = ssm__smaller(BLOCK_ROWS, run->front - first);
+    const int64_t rows = ssm__smaller(end * SSM__LANES, run->front) - first * SSM__LANES;
     for (int64_t part = 0; part < 2; part++) {
-        project(run, part * run->front + first, rows,
-                ssm__group_of(run->scratch->front, part * groups + task * BLOCK_GROUPS));
+        project(run, part * run->front + first * SSM__LANES, rows,
+                ssm__group_of(run->scratch->front, part * groups + first));
     }
 }
 
+/* Every task has its share of every part, so that neighbours cost the same. */
 static void project_and_convolve(void *context, int64_t task, int thread)
 {
     (void)thread;
     const mixer_run *run = context;
-    if (task < run->head_tasks) {
-        head_task(run, task);
-    } else if ((task -= run->head_tasks) < run->bc_tasks) {
-        bc_task(run, task);
-    } else if ((task -= run->bc_tasks) < run->dt_tasks) {
-        dt_task(run, task);
-    } else {
-        front_task(run, task - run->dt_tasks);
+    const ssm_config *c = run->config;
+    int64_t first, end;
+    share_of(run, task, c->n_heads, &first, &end);
+    if (first < end) {
+        head_part(run, first, end);
+    }
+    share_of(run, task, ssm__bc_groups(c), &first, &end);
+    if (first < end) {
+        bc_part(run, first, end);
+    }
+    share_of(run, task, ssm__ceil_div(c->n_heads, SSM__LANES), &first, &end);
+    for (int64_t group = first; group < end; group++) {
+        dt_part(run, group);
+    }
+    share_of(run, task, ssm__ceil_div(run->front, SSM__LANES), &first, &end);
+    if (first < end) {
+        front_part(run, first, end);
     }
 }
 
@@ -278,7 +288,8 @@ static void multiply_rows(void *context, int64_t task, int thread)
     const int64_t N = run->config->d_state;
     const int64_t blocks = ssm__ceil_div(run->tokens, PRODUCT_TOKENS);
     const int64_t group = task / blocks;
-    const int64_t first = task % blocks * PRODUCT_TOKENS;
+    const int64_t i = task % blocks; /* later blocks cost more: first and last take turns */
+    const int64_t first = (i % 2 == 0 ? i / 2 : blocks - 1 - i / 2) * PRODUCT_TOKENS;
     const int64_t end = ssm__smaller(first + PRODUCT_TOKENS, run->tokens);
     float *B = m->bc + 2 * group * SSM__TILE * N;
     float *C = B + SSM__TILE * N;
@@ -475,8 +486,7 @@ void ssm__mamba2_mixer(ssm_session *session, int64_t layer, int64_t position, in
     mixer_run run = make_run(session, layer, position, tokens);
     const ssm_config *c = run.config;
 
-    ssm__pool_run(session->pool, project_and_convolve, &run,
-                  run.head_tasks + run.bc_tasks + run.dt_tasks + run.front_tasks);
+    ssm__pool_run(session->pool, project_and_convolve, &run, run.tasks);
     tap_in_proj(&run);
     tap_conv(&run);
     tap_heads(&run, SSM_TAP_U, session->u_tile);
