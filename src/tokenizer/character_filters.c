@@ -50,7 +50,8 @@ static size_t nmt(const ssm__unicode *unicode, uint32_t c, uint32_t *out)
     return keep(blank ? ' ' : c, out);
 }
 
-/* clean_text: controls, formats, private use and unassigned go, white space becomes a blank. */
+/* clean_text: controls, formats and private use go, white space becomes a blank. Unassigned
+ * characters stay, as in tokenizers, whatever its comment says. */
 static size_t clean(const ssm__unicode *unicode, uint32_t c, uint32_t *out)
 {
     if (c == 0 || c == 0xFFFD) {
@@ -64,7 +65,6 @@ static size_t clean(const ssm__unicode *unicode, uint32_t c, uint32_t *out)
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CN:
         return 0;
     default:
         return keep(ssm__char_class(unicode, c) & SSM__CHAR_SPACE ? ' ' : c, out);

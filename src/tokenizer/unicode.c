@@ -22,6 +22,32 @@ static bool is_alphabetic_symbol(uint32_t c)
            (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
+/* Punctuation since Unicode 9, which the tables of tokenizers (Unicode 8) do not have. */
+static const uint32_t new_punctuation[][2] = {
+    {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
+    {0xC84, 0xC84},     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},
+    {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59}, {0x10F86, 0x10F89}, {0x1144B, 0x1144F},
+    {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C}, {0x116B9, 0x116B9},
+    {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2}, {0x11A3F, 0x11A46},
+    {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45},
+    {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF},
+    {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
+
+static bool is_new_punctuation(uint32_t c)
+{
+    size_t low = 0;
+    size_t high = sizeof new_punctuation / sizeof new_punctuation[0];
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (new_punctuation[middle][1] < c) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < sizeof new_punctuation / sizeof new_punctuation[0] && new_punctuation[low][0] <= c;
+}
+
 /* The ASCII symbols ($ + < = > ^ ` | ~) count as punctuation, as in Rust's is_ascii_punctuation. */
 static uint8_t punctuation_class(uint32_t c)
 {
@@ -31,7 +57,9 @@ static uint8_t punctuation_class(uint32_t c)
         return other ? SSM__CHAR_PUNCTUATION : 0;
     }
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO
+    bool punctuation = category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+    /* U+166D and U+111C9 were punctuation until Unicode 12 and 11. */
+    return c == 0x166D || c == 0x111C9 || (punctuation && !is_new_punctuation(c))
                ? SSM__CHAR_PUNCTUATION
                : 0;
 }

@@ -106,6 +106,47 @@ static void opening(void **state)
     }
 }
 
+/* The whole way there and back. */
+static ssm_status run_component(void *context, ssm_error *err)
+{
+    const char *file = context;
+    static const char text[] = "the-final  caf\xC3\xA9 12 \xE4\xB8\x96 the, aaaa";
+    ssm_tokenizer *tokenizer = NULL;
+    SSM__TRY(ssm_tokenizer_open(file, &tokenizer, err));
+    ssm_ids ids = {0};
+    ssm_text out = {0};
+    ssm_encode_options options = {.add_special_tokens = true};
+    ssm_status status = ssm_tokenizer_encode(tokenizer, text, sizeof text - 1, &options, &ids, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_tokenizer_decode(tokenizer, ids.data, ids.count, false, &out, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = expect_text(&out);
+        out = (ssm_text){0};
+    }
+    ssm_ids_free(&ids);
+    ssm_text_free(&out);
+    ssm_tokenizer_free(tokenizer);
+    return status;
+}
+
+/* The seeds of the fuzzer: every normalizer, pre-tokenizer, model, post-processor and decoder. */
+static void components(void **state)
+{
+    (void)state;
+    static const char *const seeds[] = {"bytes_normalizer", "falcon", "gpt",     "llama",
+                                        "metaspace",        "prefix", "unigram", "wordlevel",
+                                        "wordpiece"};
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) {
+        char file[TEST_PATH_MAX];
+        snprintf(file, sizeof file, SSM_SOURCE_DIR "/tests/fuzz/corpus/fuzz_tokenizer_json/%s.json",
+                 seeds[i]);
+        check((failalloc_case){
+            .name = seeds[i], .run = run_component, .context = file, .may_succeed = true});
+        ssm_text_free(&first_text);
+    }
+}
+
 typedef struct long_text {
     const ssm_tokenizer *tokenizer;
     char *text;
@@ -221,6 +262,7 @@ int main(void)
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         IN_DIRECTORY(opening),
+        IN_DIRECTORY(components),
         IN_DIRECTORY(coding),
         IN_DIRECTORY(corpora),
     };
