@@ -3,21 +3,23 @@
 after a family that people have, and what they give for generated strings.
 
     pip install tokenizers==0.23.3
-    tools/make_tokenizer_components.py
+    tools/make_tokenizer_components.py [--train]
 
 NAME.json is a tokenizer.json; components.jsonl has a line for each: digests of the ids and of the decoded
 texts of STRINGS generated strings, of the texts of random ids (make_tokenizer_goldens.py states both
-digests), and some cases in full. The vocabularies are trained on generated strings.
+digests), and some cases in full. The vocabularies are trained on generated strings; not
+every trainer gives the same twice, so files that are there are used again unless --train is given.
 """
 import json
 import pathlib
+import sys
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import make_tokenizer_goldens as goldens
 from tokenizer_variants import BYTE_LEVEL, metaspace, replace, strip
 
-STRINGS = 2000
+STRINGS = 20000
 CASES = 12
 TRAINING = range(50000, 53000)
 MARK = "\u2581"
@@ -211,15 +213,23 @@ def main():
     out = root / "tests/golden/tokenizers"
     out.mkdir(parents=True, exist_ok=True)
     generator = goldens.Generator(goldens.FRAGMENTS, goldens.stable_ranges())
-    trainer = Trainer(generator)
-    made = {**sentence_piece_family(trainer), **bert_family(trainer), **affix_family(trainer),
-            **word_level(trainer), **unigram_family(trainer), **byte_families(trainer)}
+    index = out / "components.jsonl"
+    lines = index.read_text(encoding="utf-8").splitlines() if index.exists() else []
+    names = [json.loads(line)["name"] for line in lines]
+    made = {name: None for name in names}
+    if "--train" in sys.argv[1:]:
+        trainer = Trainer(generator)
+        made = {**sentence_piece_family(trainer), **bert_family(trainer), **affix_family(trainer),
+                **word_level(trainer), **unigram_family(trainer), **byte_families(trainer)}
     texts = [generator.string(i) for i in range(STRINGS)]
     shown = goldens.VARIANT_TEXTS[:CASES // 2] + texts[:CASES // 2]
-    with open(out / "components.jsonl", "w", encoding="utf-8") as file:
+    with open(index, "w", encoding="utf-8") as file:
         for name, fields in made.items():
-            text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-            (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+            path = out / f"{name}.json"
+            if fields is not None:
+                text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+                path.write_text(text + "\n", encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
             tokenizer = Tokenizer.from_str(text)
             ids, decoded = goldens.digests(tokenizer, texts, True)
             json.dump({"name": name, "strings": STRINGS, "ids": ids, "decoded": decoded,
