@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <ssmscope/init.h>
@@ -46,11 +47,18 @@ static ssm_status run_init(cli_context *context, const void *arguments, ssm_erro
     const init_arguments *args = arguments;
     ssm_config config;
     char digest[64];
+    ssm_layer_kind *kinds = NULL;
     ssm_status status = ssm_shape_config(args->shape, &config, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_init_write(&config, dtypes[args->dtype], (uint64_t)args->seed, args->output,
-                                cli_progress_start(context), err);
+        kinds = calloc((size_t)config.n_layers, sizeof *kinds);
+        status = kinds == NULL ? cli_fail(err, SSM_STATUS_MEMORY, NULL, "out of memory")
+                               : ssm_shape_layers(args->shape, kinds, err);
     }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_init_write_layers(&config, kinds, dtypes[args->dtype], (uint64_t)args->seed,
+                                       args->output, cli_progress_start(context), err);
+    }
+    free(kinds);
     cli_progress_clear(context);
     status = status == SSM_STATUS_OK ? written_digest(args->output, digest, err) : status;
     if (status != SSM_STATUS_OK) {
@@ -72,7 +80,10 @@ static const cli_option init_options[] = {
      .argument = "NAME",
      .words = ssm_shape_names,
      .flags = CLI_REQUIRED,
-     .help = "One of tiny, mamba-130m, mamba-370m, mamba-790m, mamba-1.4b, mamba-2.8b."},
+     .help = "One of tiny, mamba-130m, -370m, -790m, -1.4b, -2.8b, falcon-mamba-7b, mamba2-130m, "
+             "-370m, -780m, -1.3b, -2.7b, mamba-codestral-7b, mamba2attn-2.7b; for tests "
+             "tiny-falcon-mamba, "
+             "tiny-mamba2, tiny-mamba2attn."},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,

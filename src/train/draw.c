@@ -1,38 +1,49 @@
-/* Source: state-spaces/mamba, the published code's defaults (d_state 16, dt_min 1e-3, dt_max 0.1,
- * dt_init_floor 1e-4, dt_scale 1, initializer_range 0.02, rescale_prenorm_residual). */
+/* Source: state-spaces/mamba, the published code's defaults (dt_min 1e-3, dt_max 0.1, dt_init_floor
+ * 1e-4, dt_scale 1, A_init_range (1, 16), initializer_range 0.02, rescale_prenorm_residual). */
 #include "train/draw.h"
 
 #include <math.h>
 
-static double uniform_bound(const ssm_config *config, int id)
+/* Residual branches of a layer: the mixer, and the MLP where there is one. */
+static double branches(const ssm_config *config)
 {
+    return (double)config->n_layers * (config->d_mlp > 0 ? 2 : 1);
+}
+
+static double uniform_bound(const ssm_config *config, ssm_layer_kind kind, int id)
+{
+    const bool attention = kind == SSM_LAYER_ATTENTION;
+    const double heads = (double)(config->n_query_heads * config->attention_head_dim);
     switch (id) {
     case SSM__SLOT_conv1d:
-    case SSM__SLOT_conv1d_bias:
-        return 1 / sqrt((double)config->d_conv); /* fan-in of a depthwise convolution */
+    case SSM__SLOT_conv1d_bias: /* fan-in of a depthwise convolution */
+        return 1 / sqrt((double)(attention ? config->attention_conv : config->d_conv));
     case SSM__SLOT_dt_proj:
         return 1 / sqrt((double)config->dt_rank);
     case SSM__SLOT_x_proj:
         return 1 / sqrt((double)config->d_inner);
     case SSM__SLOT_out_proj:
-        return 1 / sqrt((double)config->d_inner) / sqrt((double)config->n_layers);
-    default: /* in_proj and an untied head read the stream */
+        return 1 / sqrt(attention ? heads : (double)config->d_inner) / sqrt(branches(config));
+    case SSM__SLOT_fc2:
+        return 1 / sqrt((double)config->d_mlp) / sqrt(branches(config));
+    default: /* in_proj, fc1 and an untied head read the stream */
         return 1 / sqrt((double)config->d_model);
     }
 }
 
-static ssm__draw_kind kind_of(const ssm_config *config, int id)
+static ssm__draw_kind kind_of(ssm_layer_kind kind, int id)
 {
     switch (id) {
     case SSM__SLOT_embedding:
         return SSM__DRAW_NORMAL;
     case SSM__SLOT_norm:
-    case SSM__SLOT_norm_f:
+    case SSM__SLOT_norm2:
     case SSM__SLOT_gate_norm:
+    case SSM__SLOT_norm_f:
     case SSM__SLOT_D:
         return SSM__DRAW_ONE;
     case SSM__SLOT_A_log:
-        return config->family == SSM_FAMILY_MAMBA2 ? SSM__DRAW_A_LOG_HEAD : SSM__DRAW_A_LOG;
+        return kind == SSM_LAYER_MAMBA2 ? SSM__DRAW_A_UNIFORM : SSM__DRAW_A_LOG;
     case SSM__SLOT_dt_proj_bias:
     case SSM__SLOT_dt_bias:
         return SSM__DRAW_DT_BIAS;
@@ -41,28 +52,35 @@ static ssm__draw_kind kind_of(const ssm_config *config, int id)
     }
 }
 
-ssm_layer_kind ssm__draw_layer(const ssm_config *config)
+bool ssm__draw_has(const ssm_config *config, ssm_layer_kind kind, int id)
 {
-    return config->family == SSM_FAMILY_MAMBA2 ? SSM_LAYER_MAMBA2 : SSM_LAYER_MAMBA;
-}
-
-bool ssm__draw_has(const ssm_config *config, int id)
-{
-    if (id == SSM__SLOT_lm_head) {
+    const bool attention = kind == SSM_LAYER_ATTENTION;
+    switch (id) {
+    case SSM__SLOT_lm_head:
         return !config->tied;
+    case SSM__SLOT_conv1d:
+    case SSM__SLOT_conv1d_bias:
+        return !attention || config->attention_conv > 0;
+    case SSM__SLOT_gate_norm:
+        return kind == SSM_LAYER_MAMBA2 && config->gated_norm;
+    case SSM__SLOT_norm2:
+    case SSM__SLOT_fc1:
+    case SSM__SLOT_fc2:
+        return config->d_mlp > 0;
+    default:
+        return ssm__slot_need(kind, id) == SSM__REQUIRED;
     }
-    return ssm__slot_need(ssm__draw_layer(config), id) == SSM__REQUIRED ||
-           id == SSM__SLOT_conv1d_bias || (id == SSM__SLOT_gate_norm && config->gated_norm);
 }
 
-ssm__draw ssm__draw_create(const ssm_config *config, ssm__slot_place place, uint64_t seed)
+ssm__draw ssm__draw_create(const ssm_config *config, ssm_layer_kind kind, ssm__slot_place place,
+                           uint64_t seed)
 {
     char name[SSM__SLOT_NAME_MAX];
     ssm__slot_name(place, name);
-    ssm__draw draw = {.kind = kind_of(config, place.id),
+    ssm__draw draw = {.kind = kind_of(kind, place.id),
                       .d_state = config->d_state,
                       .rng = ssm_rng_create(seed, name)};
-    draw.scale = draw.kind == SSM__DRAW_NORMAL ? 0.02 : uniform_bound(config, place.id);
+    draw.scale = draw.kind == SSM__DRAW_NORMAL ? 0.02 : uniform_bound(config, kind, place.id);
     return draw;
 }
 
@@ -90,7 +108,7 @@ void ssm__draw_next(ssm__draw *draw, int64_t first, int64_t count, float *out)
         case SSM__DRAW_A_LOG:
             value = log((double)((first + i) % draw->d_state + 1));
             break;
-        case SSM__DRAW_A_LOG_HEAD:
+        case SSM__DRAW_A_UNIFORM:
             value = log(1 + 15 * ssm_rng_uniform(&draw->rng));
             break;
         case SSM__DRAW_DT_BIAS:

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@ enum { BLOCK = 1 << 16 }; /* elements drawn at a time */
 
 typedef struct init_job {
     const ssm_config *config;
+    const ssm_layer_kind *kinds; /* NULL: all of the family's kind */
+    bool original;               /* layout: Hugging Face's cannot hold the model */
     ssm_dtype dtype;
     uint64_t seed;
     const ssm_progress *progress;
@@ -34,45 +37,98 @@ typedef struct init_job {
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static ssm_status check_config(const ssm_config *config, ssm_dtype dtype, ssm_error *err)
+typedef struct named_size {
+    const char *name;
+    int64_t value;
+} named_size;
+
+static ssm_status check_sizes(const named_size *sizes, size_t count, ssm_error *err)
 {
-    const bool mamba2 = config->family == SSM_FAMILY_MAMBA2;
     enum { LARGEST = 1 << 24 }; /* no dimension of a model is near it; products then fit int64 */
-    const struct {
-        const char *name;
-        int64_t value;
-    } sizes[] = {{"vocab_size", config->vocab_size},
-                 {"d_model", config->d_model},
-                 {"n_layers", config->n_layers},
-                 {"d_inner", config->d_inner},
-                 {"d_state", config->d_state},
-                 {"d_conv", config->d_conv},
-                 {mamba2 ? "n_heads" : "dt_rank", mamba2 ? config->n_heads : config->dt_rank}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (sizes[i].value < 1 || sizes[i].value > LARGEST) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                              "%s is %" PRId64 "; expected 1 … %d", sizes[i].name, sizes[i].value,
                              LARGEST);
         }
     }
-    if (mamba2 &&
-        (config->n_groups < 1 || config->n_heads % config->n_groups != 0 ||
-         config->n_heads * config->head_dim != config->d_ssm || config->d_ssm != config->d_inner)) {
+    return SSM_STATUS_OK;
+}
+
+static ssm_status check_mamba2(const ssm_config *config, ssm_error *err)
+{
+    const named_size sizes[] = {{"n_heads", config->n_heads},
+                                {"head_dim", config->head_dim},
+                                {"n_groups", config->n_groups},
+                                {"d_ssm", config->d_ssm}};
+    SSM__TRY(check_sizes(sizes, sizeof sizes / sizeof sizes[0], err));
+    if (config->d_ssm != config->n_heads * config->head_dim || config->d_ssm > config->d_inner ||
+        config->n_heads % config->n_groups != 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "%" PRId64 " heads of %" PRId64 " in %" PRId64 " groups do not make up "
-                         "d_inner %" PRId64,
-                         config->n_heads, config->head_dim, config->n_groups, config->d_inner);
+                         "d_ssm is %" PRId64 " with n_heads %" PRId64 ", head_dim %" PRId64
+                         ", n_groups %" PRId64 ", d_inner %" PRId64
+                         "; expected n_heads · head_dim of at most d_inner, and a number of groups "
+                         "that divides n_heads",
+                         config->d_ssm, config->n_heads, config->head_dim, config->n_groups,
+                         config->d_inner);
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status check_attention(const ssm_config *config, ssm_error *err)
+{
+    const named_size sizes[] = {{"n_query_heads", config->n_query_heads},
+                                {"n_kv_heads", config->n_kv_heads},
+                                {"attention_head_dim", config->attention_head_dim}};
+    return check_sizes(sizes, sizeof sizes / sizeof sizes[0], err);
+}
+
+static ssm_status check_config(const init_job *job, ssm_error *err)
+{
+    const ssm_config *config = job->config;
+    const bool mamba2 = config->family == SSM_FAMILY_MAMBA2;
+    const named_size sizes[] = {{"vocab_size", config->vocab_size},
+                                {"d_model", config->d_model},
+                                {"n_layers", config->n_layers},
+                                {"d_inner", config->d_inner},
+                                {"d_state", config->d_state},
+                                {"d_conv", config->d_conv},
+                                {"dt_rank", mamba2 ? 1 : config->dt_rank}};
+    SSM__TRY(check_sizes(sizes, sizeof sizes / sizeof sizes[0], err));
+    if (mamba2) {
+        SSM__TRY(check_mamba2(config, err));
+    }
+    if (config->n_query_heads > 0) {
+        SSM__TRY(check_attention(config, err));
+        if (job->kinds == NULL) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "the shape has layers of attention, and which ones was not said");
+        }
     }
     if (!isfinite(config->norm_eps) || config->norm_eps <= 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "norm_eps is %g; expected a finite number above 0", config->norm_eps);
     }
-    if (dtype != SSM_DTYPE_F32 && dtype != SSM_DTYPE_F16 && dtype != SSM_DTYPE_BF16) {
+    if (config->layer_norm) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "new checkpoints with LayerNorm are not written");
+    }
+    if (job->dtype != SSM_DTYPE_F32 && job->dtype != SSM_DTYPE_F16 &&
+        job->dtype != SSM_DTYPE_BF16) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "matrices cannot be stored as %s; expected F32, F16 or BF16",
-                         ssm_dtype_name(dtype));
+                         ssm_dtype_name(job->dtype));
     }
     return SSM_STATUS_OK;
+}
+
+static bool needs_original(const init_job *job)
+{
+    const ssm_config *config = job->config;
+    return config->n_query_heads > 0 || config->d_mlp > 0 ||
+           (config->family == SSM_FAMILY_MAMBA2 &&
+            (config->d_ssm < config->d_inner || config->D_per_channel || !config->gated_norm ||
+             config->norm_before_gate));
 }
 
 static ssm_status check_directory(const char *directory, ssm_error *err)
@@ -105,16 +161,28 @@ static ssm_status allocate(init_job *job, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+static ssm_layer_kind kind_at(const init_job *job, int64_t layer)
+{
+    if (job->kinds != NULL && layer >= 0) {
+        return job->kinds[layer];
+    }
+    return job->config->family == SSM_FAMILY_MAMBA2 ? SSM_LAYER_MAMBA2 : SSM_LAYER_MAMBA;
+}
+
 static void list_tensors(init_job *job)
 {
-    const ssm_layer_kind kind = ssm__draw_layer(job->config);
     for (int64_t i = 0; i < ssm__slot_count(job->config->n_layers); i++) {
         ssm__slot_place place = ssm__slot_at(job->config->n_layers, i);
-        if (!ssm__draw_has(job->config, place.id)) {
+        const ssm_layer_kind kind = kind_at(job, place.layer);
+        if (!ssm__draw_has(job->config, kind, place.id)) {
             continue;
         }
         ssm_tensor *tensor = &job->tensors[job->count];
-        ssm__slot_name(place, job->names[job->count]);
+        if (place.id == SSM__SLOT_embedding && job->original) {
+            snprintf(job->names[job->count], SSM__SLOT_NAME_MAX, "backbone.embedding.weight");
+        } else {
+            ssm__slot_name(place, job->names[job->count]);
+        }
         job->places[job->count] = place;
         *tensor = (ssm_tensor){.name = job->names[job->count]};
         tensor->dtype = ssm__slot_is_matrix(place.id) ? job->dtype : SSM_DTYPE_F32;
@@ -141,7 +209,8 @@ static ssm_status add_block(init_job *job, ssm__stream *stream, ssm_dtype dtype,
 
 static ssm_status add_tensor(init_job *job, ssm__stream *stream, int64_t i, ssm_error *err)
 {
-    ssm__draw draw = ssm__draw_create(job->config, job->places[i], job->seed);
+    const ssm_layer_kind kind = kind_at(job, job->places[i].layer);
+    ssm__draw draw = ssm__draw_create(job->config, kind, job->places[i], job->seed);
     int64_t elements = ssm_tensor_count(&job->tensors[i]);
     for (int64_t first = 0; first < elements; first += BLOCK) {
         int64_t count = elements - first < BLOCK ? elements - first : BLOCK;
@@ -173,6 +242,28 @@ static ssm_status write_weights(init_job *job, const char *path, ssm_error *err)
     return ssm__stream_commit(stream, err);
 }
 
+static ssm_status write_config(const init_job *job, const char *directory, ssm_error *err)
+{
+    const int64_t n_layers = job->config->n_layers;
+    int64_t *attention = calloc((size_t)n_layers, sizeof *attention);
+    if (attention == NULL) {
+        return ssm__fail_memory(err, "a list of layers", (size_t)n_layers * sizeof *attention);
+    }
+    ssm__written_config written = {.config = job->config,
+                                   .dtype = job->dtype,
+                                   .use_conv_bias = true,
+                                   .attention_layers = attention};
+    for (int64_t layer = 0; layer < n_layers; layer++) {
+        if (kind_at(job, layer) == SSM_LAYER_ATTENTION) {
+            attention[written.n_attention++] = layer;
+        }
+    }
+    ssm_status status = job->original ? ssm__original_config_write(&written, directory, err)
+                                      : ssm__hf_config_write(&written, directory, err);
+    free(attention);
+    return status;
+}
+
 static ssm_status write_all(init_job *job, const char *directory, ssm_error *err)
 {
     SSM__TRY(allocate(job, err));
@@ -183,9 +274,7 @@ static ssm_status write_all(init_job *job, const char *directory, ssm_error *err
     }
     ssm_status status = write_weights(job, path, err);
     if (status == SSM_STATUS_OK) {
-        const ssm__written_config written = {
-            .config = job->config, .dtype = job->dtype, .use_conv_bias = true};
-        status = ssm__hf_config_write(&written, directory, err);
+        status = write_config(job, directory, err);
         if (status != SSM_STATUS_OK) {
             unlink(path); /* weights without a configuration are no model */
         }
@@ -194,13 +283,16 @@ static ssm_status write_all(init_job *job, const char *directory, ssm_error *err
     return status;
 }
 
-ssm_status ssm_init_write(const ssm_config *config, ssm_dtype dtype, uint64_t seed,
-                          const char *directory, const ssm_progress *progress, ssm_error *err)
+ssm_status ssm_init_write_layers(const ssm_config *config, const ssm_layer_kind *kinds,
+                                 ssm_dtype dtype, uint64_t seed, const char *directory,
+                                 const ssm_progress *progress, ssm_error *err)
 {
-    SSM__TRY(check_config(config, dtype, err));
+    init_job job = {
+        .config = config, .kinds = kinds, .dtype = dtype, .seed = seed, .progress = progress};
+    SSM__TRY(check_config(&job, err));
+    job.original = needs_original(&job);
     SSM__TRY(check_directory(directory, err));
     SSM__TRY(ssm__make_directories(directory, err));
-    init_job job = {.config = config, .dtype = dtype, .seed = seed, .progress = progress};
     ssm_status status = write_all(&job, directory, err);
     free(job.tensors);
     free(job.names);
@@ -208,4 +300,10 @@ ssm_status ssm_init_write(const ssm_config *config, ssm_dtype dtype, uint64_t se
     free(job.drawn);
     free(job.narrowed);
     return status;
+}
+
+ssm_status ssm_init_write(const ssm_config *config, ssm_dtype dtype, uint64_t seed,
+                          const char *directory, const ssm_progress *progress, ssm_error *err)
+{
+    return ssm_init_write_layers(config, NULL, dtype, seed, directory, progress, err);
 }

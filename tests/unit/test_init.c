@@ -227,21 +227,43 @@ static void same_seed_same_bytes(void **state)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static int64_t parameters(const ssm_config *c)
+/* Counted from the published modules, not from the table of slots. */
+static int64_t mamba_parameters(const ssm_config *c)
 {
     int64_t inner = c->d_inner;
-    int64_t rows = c->tied ? c->vocab_size : 2 * c->vocab_size;
-    if (c->n_heads > 0) {
-        int64_t bc = 2 * c->n_groups * c->d_state;
-        int64_t mamba2 = c->d_model + (2 * inner + bc + c->n_heads) * c->d_model +
-                         (inner + bc) * (c->d_conv + 1) + 3 * c->n_heads + inner +
-                         c->d_model * inner;
-        return rows * c->d_model + c->n_layers * mamba2 + c->d_model;
+    return 2 * inner * c->d_model + inner * c->d_conv + inner +
+           (c->dt_rank + 2 * c->d_state) * inner + inner * c->dt_rank + inner + inner * c->d_state +
+           inner + c->d_model * inner;
+}
+
+static int64_t mamba2_parameters(const ssm_config *c)
+{
+    int64_t gn = c->n_groups * c->d_state;
+    return (2 * c->d_inner + 2 * gn + c->n_heads) * c->d_model +
+           (c->d_ssm + 2 * gn) * (c->d_conv + 1) + 3 * c->n_heads + c->d_ssm +
+           c->d_inner * c->d_model;
+}
+
+static int64_t attention_parameters(const ssm_config *c)
+{
+    int64_t rows = (c->n_query_heads + 2 * c->n_kv_heads) * c->attention_head_dim;
+    return rows * (c->d_model + c->attention_conv + 1) +
+           c->d_model * c->n_query_heads * c->attention_head_dim;
+}
+
+static int64_t parameters(const char *name, const ssm_config *c)
+{
+    ssm_layer_kind kinds[64];
+    int64_t total = c->vocab_size * c->d_model * (c->tied ? 1 : 2) + c->d_model;
+    assert_true(c->n_layers <= 64);
+    assert_int_equal(ssm_shape_layers(name, kinds, NULL), SSM_STATUS_OK);
+    for (int64_t layer = 0; layer < c->n_layers; layer++) {
+        total += c->d_model + (kinds[layer] == SSM_LAYER_MAMBA    ? mamba_parameters(c)
+                               : kinds[layer] == SSM_LAYER_MAMBA2 ? mamba2_parameters(c)
+                                                                  : attention_parameters(c));
+        total += c->d_mlp > 0 ? c->d_model + 3 * c->d_model * c->d_mlp : 0;
     }
-    int64_t layer = c->d_model + 2 * inner * c->d_model + inner * c->d_conv + inner +
-                    (c->dt_rank + 2 * c->d_state) * inner + inner * c->dt_rank + inner +
-                    inner * c->d_state + inner + c->d_model * inner;
-    return rows * c->d_model + c->n_layers * layer + c->d_model;
+    return total;
 }
 
 static void published_shapes(void **state)
@@ -263,7 +285,11 @@ static void published_shapes(void **state)
                     {"mamba2-780m", 48, 1536, 780161280},
                     {"mamba2-1.3b", 48, 2048, 1343757312},
                     {"mamba2-2.7b", 64, 2560, 2702599680},
-                    {"mamba-codestral-7b", 64, 4096, 7285403648}};
+                    {"mamba-codestral-7b", 64, 4096, 7285403648},
+                    {"mamba2attn-2.7b", 64, 2560, 2697590880},
+                    {"tiny-falcon-mamba", 2, 64, 131008},
+                    {"tiny-mamba2", 2, 64, 102384},
+                    {"tiny-mamba2attn", 4, 64, 218096}};
     const char *const *names = ssm_shape_names();
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         ssm_config config;
@@ -271,7 +297,7 @@ static void published_shapes(void **state)
         assert_int_equal(ssm_shape_config(names[i], &config, NULL), SSM_STATUS_OK);
         assert_int_equal(config.n_layers, expected[i].layers);
         assert_int_equal(config.d_model, expected[i].width);
-        assert_int_equal(parameters(&config), expected[i].parameters);
+        assert_int_equal(parameters(names[i], &config), expected[i].parameters);
     }
     assert_null(names[sizeof expected / sizeof expected[0]]);
 }
@@ -286,7 +312,73 @@ static void unknown_shape(void **state)
     assert_non_null(strstr(err.message, "did you mean mamba-130m?"));
     ssm_error_clear(&err);
     assert_int_equal(ssm_shape_config("transformer", &config, &err), SSM_STATUS_USAGE);
-    assert_non_null(strstr(err.message, "expected tiny, mamba-130m"));
+    assert_non_null(strstr(err.message, "expected tiny or"));
+}
+
+/* A new checkpoint of each family opens as what its shape says, with the published statistics. */
+static void other_families(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tiny-falcon-mamba", "tiny-mamba2", "tiny-mamba2attn"};
+    static const int64_t expected[] = {131008, 102384, 218096};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[TEST_PATH_MAX];
+        ssm_config config;
+        ssm_layer_kind kinds[4];
+        assert_int_equal(ssm_shape_config(names[i], &config, NULL), SSM_STATUS_OK);
+        assert_true(config.n_layers <= 4);
+        assert_int_equal(ssm_shape_layers(names[i], kinds, NULL), SSM_STATUS_OK);
+        test_make_directory(path);
+        assert_int_equal(ssm_init_write_layers(&config, kinds, SSM_DTYPE_BF16, 3, path, NULL, NULL),
+                         SSM_STATUS_OK);
+        ssm_checkpoint *checkpoint = open_ok(path);
+        const ssm_config *got = ssm_checkpoint_config(checkpoint);
+        assert_memory_equal(got, &config, sizeof config);
+        int64_t count = 0;
+        for (int64_t k = 0; k < ssm_checkpoint_count(checkpoint); k++) {
+            count += ssm_tensor_count(ssm_checkpoint_at(checkpoint, k));
+            assert_true(ssm_checkpoint_used(checkpoint, k));
+        }
+        assert_int_equal(count, expected[i]);
+        for (int64_t layer = 0; layer < config.n_layers; layer++) {
+            assert_int_equal(ssm_checkpoint_layer_kind(checkpoint, layer), kinds[layer]);
+        }
+        ssm_checkpoint_close(checkpoint);
+        test_remove_directory(path);
+    }
+}
+
+static void statistics_of_mamba2(void **state)
+{
+    (void)state;
+    char path[TEST_PATH_MAX];
+    ssm_config config;
+    assert_int_equal(ssm_shape_config("tiny-mamba2", &config, NULL), SSM_STATUS_OK);
+    config.n_heads = 128; /* enough samples of what is drawn for a head */
+    config.head_dim = 1;
+    test_make_directory(path);
+    write_ok(&config, SSM_DTYPE_F32, 7, path);
+    ssm_checkpoint *checkpoint = open_ok(path);
+    for (int64_t i = 0; i < config.n_layers; i++) {
+        const ssm__layer_weights *layer = &ssm__checkpoint_weights(checkpoint)->layers[i];
+        expect_constant(&layer->norm, 1);
+        expect_constant(&layer->gate_norm, 1);
+        expect_constant(&layer->D, 1);
+        expect_uniform(&layer->in_proj, 1 / sqrt(64));
+        expect_uniform(&layer->conv1d, 1 / sqrt(4));
+        expect_uniform(&layer->out_proj, 1 / sqrt(128) / sqrt(2));
+        expect_dt_bias(&layer->dt_bias);
+        /* A ~ U(1, 16): mean 8.5, sd 15/sqrt(12), within 5 standard errors. */
+        double mean = 0;
+        for (int64_t k = 0; k < 128; k++) {
+            const double A = exp(ssm_tensor_get(&layer->A_log, k));
+            assert_true(A > 1 - 1e-6 && A < 16 + 1e-5);
+            mean += A / 128;
+        }
+        assert_true(fabs(mean - 8.5) < 5 * 15 / sqrt(12.0 * 128));
+    }
+    ssm_checkpoint_close(checkpoint);
+    test_remove_directory(path);
 }
 
 /* The built-in model has the shape that is called tiny. */
@@ -321,50 +413,6 @@ static void expect_refusal(const ssm_config *config, ssm_dtype dtype, const char
     }
 }
 
-/* Mamba-2: four heads in two groups. */
-static ssm_config heads_config(void)
-{
-    ssm_config config;
-    assert_int_equal(ssm_shape_config("mamba2-130m", &config, NULL), SSM_STATUS_OK);
-    assert_int_equal(config.n_heads, 24);
-    config.n_layers = 2;
-    config.d_model = 32;
-    config.d_inner = config.d_ssm = 64;
-    config.vocab_size = 40;
-    config.n_heads = 4;
-    config.head_dim = 16;
-    config.n_groups = 2;
-    return config;
-}
-
-static void mamba2(void **state)
-{
-    (void)state;
-    char path[TEST_PATH_MAX];
-    test_make_directory(path);
-    const ssm_config config = heads_config();
-    assert_int_equal(ssm_init_write(&config, SSM_DTYPE_BF16, 3, path, NULL, NULL), SSM_STATUS_OK);
-    ssm_checkpoint *checkpoint = NULL;
-    assert_int_equal(ssm_checkpoint_open(path, NULL, &checkpoint, NULL), SSM_STATUS_OK);
-    const ssm_config *read = ssm_checkpoint_config(checkpoint);
-    assert_int_equal(read->family, SSM_FAMILY_MAMBA2);
-    assert_int_equal(read->d_inner, 64);
-    assert_int_equal(read->d_state, 128);
-    assert_int_equal(read->n_groups, 2);
-    assert_true(read->gated_norm && isinf(read->dt_limit_high));
-    const ssm__layer_weights *w = &ssm__checkpoint_weights(checkpoint)->layers[1];
-    for (int64_t head = 0; head < 4; head++) {
-        const double A = exp(ssm_tensor_get(&w->A_log, head));
-        const double step = log1p(exp(ssm_tensor_get(&w->dt_bias, head)));
-        assert_true(A >= 1 && A < 16.001);
-        assert_true(step > 0.999e-3 && step < 0.1001);
-        assert_true(ssm_tensor_get(&w->D, head) == 1.0);
-    }
-    assert_true(ssm_tensor_get(&w->gate_norm, 63) == 1.0);
-    ssm_checkpoint_close(checkpoint);
-    test_remove_directory(path);
-}
-
 static void refusals(void **state)
 {
     (void)state;
@@ -372,9 +420,13 @@ static void refusals(void **state)
     test_make_directory(path);
     ssm_config config = wide_config();
     expect_refusal(&config, SSM_DTYPE_F64, path, SSM_STATUS_USAGE, "stored as F64");
-    config = heads_config();
-    config.head_dim = 12;
-    expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "do not make up d_inner 64");
+    config.family = SSM_FAMILY_MAMBA2;
+    expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "n_heads is 0");
+    assert_int_equal(ssm_shape_config("tiny-mamba2", &config, NULL), SSM_STATUS_OK);
+    config.d_ssm--;
+    expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "d_ssm is 127 with n_heads 8");
+    assert_int_equal(ssm_shape_config("tiny-mamba2attn", &config, NULL), SSM_STATUS_OK);
+    expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "layers of attention, and");
     config = wide_config();
     config.dt_rank = 0;
     expect_refusal(&config, SSM_DTYPE_F32, path, SSM_STATUS_USAGE, "dt_rank is 0");
@@ -423,7 +475,9 @@ static void progress_and_interruption(void **state)
     assert_int_equal(ssm_init_write(&config, SSM_DTYPE_F32, 0, path, &progress, NULL),
                      SSM_STATUS_OK); /* makes the directory */
     assert_int_equal(seen.last, seen.total);
-    assert_int_equal(seen.total, parameters(&config));
+    assert_int_equal(seen.total,
+                     config.vocab_size * config.d_model + config.d_model +
+                         config.n_layers * (config.d_model + mamba_parameters(&config)));
     snprintf(inside, sizeof inside, "%s/model.safetensors", path);
     assert_int_equal(access(inside, R_OK), 0);
     test_remove_directory(path);
@@ -438,7 +492,8 @@ int main(void)
         cmocka_unit_test(published_shapes),
         cmocka_unit_test(unknown_shape),
         cmocka_unit_test(tiny_is_tiny),
-        cmocka_unit_test(mamba2),
+        cmocka_unit_test(other_families),
+        cmocka_unit_test(statistics_of_mamba2),
         cmocka_unit_test(refusals),
         cmocka_unit_test(progress_and_interruption),
     };
