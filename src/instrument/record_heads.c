@@ -24,18 +24,6 @@ static int64_t n_groups(const ssm__head_recorder *r)
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* energies [S][N] → the place of every mode of a channel by falling energy. */
-static void rank(const ssm__head_recorder *r, const double *energies, uint16_t *out)
-{
-    const int64_t N = r->sums.d_state;
-    for (int64_t channel = 0; channel < n_channels(r); channel++) {
-        ssm__rank_modes(energies + channel * N, N, r->order);
-        for (int64_t k = 0; k < N; k++) {
-            out[channel * N + r->order[k]] = (uint16_t)k;
-        }
-    }
-}
-
 /* Mean energies of the calibration windows, from their files: a resumed run has no others, and
  * select ranks the same numbers. */
 static ssm_status rank_static(ssm__head_recorder *r, ssm_error *err)
@@ -44,34 +32,13 @@ static ssm_status rank_static(ssm__head_recorder *r, ssm_error *err)
     for (int64_t i = 0; i < r->n_layers; i++) {
         SSM__TRY(ssm__recording_mean_energy(r->writer, r->layers[i], r->energies,
                                             r->energies + count, err));
-        rank(r, r->energies, r->static_rank + i * count);
+        ssm__head_ranks(r->model->config, r->energies, r->order, r->static_rank + i * count);
     }
     r->ranked = true;
     return SSM_STATUS_OK;
 }
 
 /* ---- the second pass ------------------------------------------------------------------------- */
-
-/* Factor 1 for every mode at or beyond place `budget`. */
-static void set_factors(const ssm__head_recorder *r, const uint16_t *ranks, int64_t budget,
-                        float *out)
-{
-    const int64_t N = r->sums.d_state;
-    memset(out, 0, (size_t)(n_groups(r) * N * SSM__LANES) * sizeof *out);
-    for (int64_t channel = 0; channel < n_channels(r); channel++) {
-        const int64_t lane = ssm__lane_of(r->model->config, channel);
-        float *to = out + lane / SSM__LANES * N * SSM__LANES + lane % SSM__LANES;
-        for (int64_t n = 0; n < N; n++) {
-            to[n * SSM__LANES] = ranks[channel * N + n] >= budget ? 1.0f : 0.0f;
-        }
-    }
-}
-
-static float *error_block(const ssm__head_recorder *r, int64_t thread, int64_t group)
-{
-    return r->thread_errors +
-           (thread * r->sums.head_groups + group % r->sums.head_groups) * r->n_sets * SSM__LANES;
-}
 
 static void enter_errors(void *context, int64_t layer, int64_t group, int thread,
                          ssm__head_scan_args *args)
@@ -85,44 +52,21 @@ static void leave_errors(void *context, int64_t layer, int64_t group, int64_t po
 {
     (void)layer;
     const ssm__head_recorder *r = context;
-    const ssm__kernels *k = r->model->kernels;
-    const int64_t N = r->sums.d_state;
-    float *block = error_block(r, ssm__head_sums_thread(&r->sums, args), group);
-    k->dropped(args->modes, args->tokens, N, r->n_sets, r->factors + group * N * SSM__LANES,
-               (ptrdiff_t)(n_groups(r) * N * SSM__LANES), block);
-    const int64_t end = position + args->tokens;
-    if (end % SSM__TILE == 0 || end == r->window) {
-        const int64_t count = r->n_sets * SSM__LANES;
-        k->flush(block, r->errors + group * count, count);
-    }
-}
-
-/* The sum over all channels of one set's squared error; padding channels have none. */
-static double total_error(const ssm__head_recorder *r, int64_t set)
-{
-    double total = 0.0;
-    for (int64_t group = 0; group < n_groups(r); group++) {
-        const double *lanes = r->errors + (group * r->n_sets + set) * SSM__LANES;
-        for (int64_t lane = 0; lane < SSM__LANES; lane++) {
-            total += lanes[lane];
-        }
-    }
-    return total;
+    ssm__head_errors_add(&r->errors, group, position, r->window, args);
 }
 
 static ssm_status measure_errors(ssm__head_recorder *r, int64_t layer, int64_t index,
                                  ssm_error *err)
 {
-    const int64_t factors = n_groups(r) * r->sums.d_state * SSM__LANES;
     const int64_t ranks = n_channels(r) * r->sums.d_state;
     const int64_t statics = r->has_calibration ? r->n_budgets : 0;
     for (int64_t b = 0; b < r->n_budgets; b++) {
         if (r->has_calibration) {
-            set_factors(r, r->static_rank + index * ranks, r->budgets[b], r->factors + b * factors);
+            ssm__head_errors_keep(&r->errors, b, r->static_rank + index * ranks, r->budgets[b]);
         }
-        set_factors(r, r->own_rank, r->budgets[b], r->factors + (statics + b) * factors);
+        ssm__head_errors_keep(&r->errors, statics + b, r->own_rank, r->budgets[b]);
     }
-    memset(r->errors, 0, (size_t)(n_groups(r) * r->n_sets * SSM__LANES) * sizeof *r->errors);
+    ssm__head_errors_begin(&r->errors);
     memset(r->sums.adjoint, 0, (size_t)(n_groups(r) * SSM__LANES) * sizeof *r->sums.adjoint);
     memcpy(r->session->stream, r->layer_in,
            (size_t)(r->window * r->model->config->d_model) * sizeof(float));
@@ -133,8 +77,8 @@ static ssm_status measure_errors(ssm__head_recorder *r, int64_t layer, int64_t i
     ssm__session_set_sink(r->session, &r->record_sink);
     ssm_session_set_observer(r->session, &r->observer);
     for (int64_t b = 0; b < r->n_budgets; b++) {
-        r->channel[b] = r->has_calibration ? total_error(r, b) : 0.0;
-        r->channel[r->n_budgets + b] = total_error(r, statics + b);
+        r->channel[b] = r->has_calibration ? ssm__head_errors_total(&r->errors, b) : 0.0;
+        r->channel[r->n_budgets + b] = ssm__head_errors_total(&r->errors, statics + b);
     }
     /* what the moments of the second pass left in the threads' blocks */
     memset(r->sums.thread_block, 0,
@@ -271,7 +215,7 @@ static ssm_status channel_tensors(ssm__head_recorder *r, int64_t index, tensor_l
                                   ssm_error *err)
 {
     const int64_t dims[3] = {r->n_budgets};
-    rank(r, r->energies, r->own_rank);
+    ssm__head_ranks(r->model->config, r->energies, r->order, r->own_rank);
     measure_null(r);
     SSM__TRY(measure_errors(r, list->layer, index, err));
     if (r->has_calibration) {
@@ -350,12 +294,8 @@ static void layout(ssm__arena *arena, ssm__head_recorder *r)
     if (!r->has_gram) {
         return; /* no second pass */
     }
-    const int64_t sets = r->n_sets * SSM__LANES;
     r->static_rank = SSM__TAKE(arena, uint16_t, r->has_calibration ? r->n_layers * modes : 0);
     r->own_rank = SSM__TAKE(arena, uint16_t, modes);
-    r->factors = SSM__TAKE(arena, float, sets *n_groups(r) * r->sums.d_state);
-    r->errors = SSM__TAKE(arena, double, sets *n_groups(r));
-    r->thread_errors = SSM__TAKE(arena, float, sets * r->sums.head_groups * r->sums.threads);
     r->layer_in = SSM__TAKE(arena, float, r->window * r->model->config->d_model);
 }
 
@@ -373,16 +313,20 @@ ssm_status ssm__head_recorder_create(const ssm_model *model, ssm_session *sessio
                                 .n_budgets = options->n_budgets,
                                 .window = options->window,
                                 .has_calibration = options->has_calibration,
-                                .has_gram = options->has_gram,
-                                .n_sets = options->n_budgets * (options->has_calibration ? 2 : 1)};
+                                .has_gram = options->has_gram};
     SSM__TRY(ssm__head_sums_create(model, options->window, options->has_gram, options->recorded,
                                    options->pool, &out->sums, err));
     ssm__arena count = {0};
     layout(&count, out);
-    ssm_status status = count.overflow ? ssm__fail_memory(err, "the sets of all channels", SIZE_MAX)
-                                       : ssm__arena_create(&out->arena, count.used, err);
+    const int64_t sets = options->n_budgets * (options->has_calibration ? 2 : 1);
+    ssm_status status =
+        ssm__head_errors_create(&out->sums, out->has_gram ? sets : 0, &out->errors, err);
+    if (status == SSM_STATUS_OK) {
+        status = count.overflow ? ssm__fail_memory(err, "the sets of all channels", SIZE_MAX)
+                                : ssm__arena_create(&out->arena, count.used, err);
+    }
     if (status != SSM_STATUS_OK) {
-        ssm__head_sums_free(&out->sums);
+        ssm__head_recorder_free(out);
         return status;
     }
     layout(&out->arena, out);
@@ -404,6 +348,7 @@ ssm_status ssm__head_recorder_create(const ssm_model *model, ssm_session *sessio
 
 void ssm__head_recorder_free(ssm__head_recorder *recorder)
 {
+    ssm__head_errors_free(&recorder->errors);
     ssm__head_sums_free(&recorder->sums);
     ssm__arena_free(&recorder->arena);
 }

@@ -9,6 +9,7 @@
 
 #include <ssmscope/recording.h>
 
+#include "instrument/head_errors.h"
 #include "instrument/head_sums.h"
 #include "recording/writer.h"
 
@@ -23,16 +24,13 @@ typedef struct ssm__head_recorder {
     bool has_calibration, has_gram;
     bool evaluation; /* the window under way */
     bool ranked;     /* static_rank is there */
-    int64_t n_sets;  /* static ones, then own ones: 2 or 1 a budget */
     ssm__arena arena;
     ssm__head_sums sums;
+    ssm__head_errors errors; /* of the static sets, then of the window's own: 2 or 1 a budget */
     ssm__mode_sink record_sink, error_sink;
     ssm_observer observer;
     uint16_t *static_rank; /* [n_layers][S][N] place of each mode by mean calibration energy */
     uint16_t *own_rank;    /* [S][N] by the window's energy */
-    float *factors;        /* [n_sets][G][N][16] 1: dropped */
-    double *errors;        /* [G][n_sets][16] */
-    float *thread_errors;  /* [threads][P'][n_sets][16], zero between blocks */
     double *energies;      /* [2][S][N] */
     int32_t *order;        /* [N] */
     uint8_t *in_half;      /* [N] */
