@@ -3,6 +3,7 @@
 #define SSMSCOPE_INSTRUMENT_H
 
 #include <ssmscope/model.h>
+#include <ssmscope/recording.h>
 #include <ssmscope/tokenizer.h>
 
 #ifdef __cplusplus
@@ -32,8 +33,9 @@ typedef struct ssm_record_options {
 /* Records the windows of corpus into `directory` (created). One forward pass per window.
  * A whole-window pass (chunk 0) needs memory for one layer's sums and one window's residual stream.
  * Errors: USAGE (a domain has too few tokens: both numbers; no text, window or layer; a layer or
- * budget that the model does not have, a layer of attention, a model of nothing else, a budget twice; no_gram with keep_window_gram; directory
- * exists without resume; resume of something else), FAILED (disk), MEMORY, INTERRUPTED (resumable).
+ * budget that the model does not have, a layer of attention, a model of nothing else, a budget
+ * twice; no_gram with keep_window_gram; directory exists without resume; resume of something else),
+ * FAILED (disk), MEMORY, INTERRUPTED (resumable).
  */
 SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,
                               const char *directory, const ssm_record_options *options,
@@ -42,11 +44,16 @@ SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,
 typedef struct ssm_verify_reconstruction {
     int64_t layer, window;
     double rel_l2, rel_l2_reference;
+    double rel_l2_after_norm; /* Mamba-2: the summands' sum after the gated norm; NaN without one */
 } ssm_verify_reconstruction;
 
 typedef struct ssm_verify_deployment {
     int64_t layer, window, budget;
+    ssm_scope scope; /* Mamba-2: a set for every channel, then one for every head */
     double predicted, actual, relative_deviation;
+    /* relative L2 error of the layer's output by pruning: where the set was judged (Mamba-2: the
+     * norm's input), and after the gated norm, which couples modes: measured, NaN without one */
+    double error, error_after_norm;
 } ssm_verify_deployment;
 
 typedef struct ssm_verify_options {
@@ -61,7 +68,7 @@ typedef struct ssm_verify_options {
 typedef struct ssm_verify_result {
     ssm_verify_reconstruction *reconstruction; /* windows × layers that have states */
     int64_t n_reconstruction;
-    ssm_verify_deployment *deployment; /* the same × n_budgets */
+    ssm_verify_deployment *deployment; /* the same × n_budgets; Mamba-2: × 2 scopes */
     int64_t n_deployment;
     double reconstruction_max, reconstruction_reference_max;
     double deployment_median, deployment_max;

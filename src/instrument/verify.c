@@ -5,7 +5,7 @@
  * mixer on the same captured input. (b) Deployment. One layer is pruned at a time with the static
  * set; `predicted` is the quadratic form of its Gram, `actual` is Σ (y − ŷ)² with ŷ from a second,
  * masked forward pass of that layer. Static sets are ranked by mean energy over the verified
- * windows, which a first pass gathers.
+ * windows, which a first pass gathers. Mamba-2: verify_heads.c.
  */
 #include <ssmscope/instrument.h>
 #include <ssmscope/recording.h>
@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/quantile.h"
 #include "instrument/accumulator.h"
+#include "instrument/verify.h"
 #include "recording/energies.h"
 #include "recording/schema.h"
 #include "reference/reference.h"
@@ -31,13 +32,12 @@ static const double bound_deployment_median = 1e-6;
 static const double bound_deployment_max = 3.6e-5;
 
 typedef struct verifier {
+    const ssm__verification *of;
     const ssm_model *model;
     const ssm_config *config;
-    const ssm_corpus *corpus;
     const ssm_verify_options *options;
     const int64_t *budgets;
     int64_t n_budgets;
-    int64_t default_budgets[3];
     ssm_session *session;
     ssm__accumulator energies; /* of the first pass, without Gram */
     ssm__accumulator sums;     /* of the second, with Gram */
@@ -155,15 +155,14 @@ static ssm_status prepare(verifier *v, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* Window w of the verification: the domains take turns. NULL with an error when text runs out. */
-static const int32_t *window_ids(const verifier *v, int64_t w)
+const int32_t *ssm__verify_ids(const ssm__verification *v, int64_t w)
 {
     const int64_t T = v->options->window;
     const ssm_domain *domain = &v->corpus->domains[w % v->corpus->n_domains];
     return domain->ids.data + w / v->corpus->n_domains * T;
 }
 
-static ssm_status check_options(const verifier *v, ssm_error *err)
+static ssm_status check_options(const ssm__verification *v, ssm_error *err)
 {
     const ssm_verify_options *o = v->options;
     if (o->window < 1 || o->windows < 1 || v->corpus->n_domains < 1) {
@@ -184,7 +183,7 @@ static ssm_status check_options(const verifier *v, ssm_error *err)
                              (long long)v->corpus->n_domains);
         }
     }
-    return ssm__check_budgets(v->budgets, v->n_budgets, v->config->d_state, err);
+    return ssm__check_budgets(v->budgets, v->n_budgets, ssm_model_config(v->model)->d_state, err);
 }
 
 /* ---- first pass: the static sets ------------------------------------------------------------- */
@@ -197,7 +196,7 @@ static ssm_status gather_energies(verifier *v, ssm_error *err)
     for (int64_t w = 0; w < v->options->windows; w++) {
         ssm_session_reset(v->session);
         ssm__accumulator_begin(&v->energies, v->options->window);
-        SSM__TRY(ssm_session_forward(v->session, window_ids(v, w), v->options->window,
+        SSM__TRY(ssm_session_forward(v->session, ssm__verify_ids(v->of, w), v->options->window,
                                      SSM_LOGITS_NONE, NULL, NULL, err));
         for (int64_t layer = 0; layer < c->n_layers; layer++) {
             for (int64_t h = 0; ssm__has_states(v->model, layer) && h < c->d_inner; h++) {
@@ -230,7 +229,7 @@ static ssm_status choose_static_sets(verifier *v, ssm_error *err)
 
 /* ---- second pass: the checks ----------------------------------------------------------------- */
 
-static double square_distance(const float *a, const float *b, int64_t count)
+double ssm__square_distance(const float *a, const float *b, int64_t count)
 {
     double sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
@@ -240,7 +239,7 @@ static double square_distance(const float *a, const float *b, int64_t count)
     return sum;
 }
 
-static double square_norm(const float *a, int64_t count)
+double ssm__square_norm(const float *a, int64_t count)
 {
     double sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
@@ -249,8 +248,7 @@ static double square_norm(const float *a, int64_t count)
     return sum;
 }
 
-/* sqrt(a / b); 0 when both vanish. */
-static double relative(double a, double b)
+double ssm__relative(double a, double b)
 {
     return a == 0.0 ? 0.0 : sqrt(a / b);
 }
@@ -271,7 +269,7 @@ static ssm_status against_reference(verifier *v, int64_t layer, double *rel_l2, 
         error += d * d;
         norm += v->reference_out[i] * v->reference_out[i];
     }
-    *rel_l2 = relative(error, norm);
+    *rel_l2 = ssm__relative(error, norm);
     return SSM_STATUS_OK;
 }
 
@@ -308,12 +306,15 @@ static ssm_status deploy(verifier *v, int64_t layer, int64_t budget_index, int64
     SSM__TRY(ssm_session_set_mask(v->session, NULL, -1, err));
 
     ssm_verify_deployment *d = &v->out->deployment[v->out->n_deployment++];
-    *d = (ssm_verify_deployment){.layer = layer,
-                                 .window = window,
-                                 .budget = v->budgets[budget_index],
-                                 .predicted = predicted_error(v, layer, mask),
-                                 .actual =
-                                     square_distance(v->y, v->y_pruned, T * v->config->d_inner)};
+    *d = (ssm_verify_deployment){
+        .layer = layer,
+        .window = window,
+        .budget = v->budgets[budget_index],
+        .scope = SSM_SCOPE_CHANNEL,
+        .error_after_norm = NAN,
+        .predicted = predicted_error(v, layer, mask),
+        .actual = ssm__square_distance(v->y, v->y_pruned, T * v->config->d_inner)};
+    d->error = ssm__relative(d->actual, ssm__square_norm(v->y, T * v->config->d_inner));
     d->relative_deviation =
         d->predicted > 0.0 ? fabs(d->actual - d->predicted) / d->predicted : d->actual;
     return SSM_STATUS_OK;
@@ -337,12 +338,12 @@ static ssm_status verify_layer(verifier *v, int64_t layer, int64_t window, ssm_e
     SSM__TRY(status);
 
     ssm_verify_reconstruction *r = &v->out->reconstruction[v->out->n_reconstruction++];
-    *r = (ssm_verify_reconstruction){.layer = layer, .window = window};
+    *r = (ssm_verify_reconstruction){.layer = layer, .window = window, .rel_l2_after_norm = NAN};
     double error = 0.0;
     for (int64_t g = 0; g < v->model->n_groups16; g++) {
         error += v->reconstruction_error[g];
     }
-    r->rel_l2 = relative(error, square_norm(v->y, T * c->d_inner));
+    r->rel_l2 = ssm__relative(error, ssm__square_norm(v->y, T * c->d_inner));
     SSM__TRY(against_reference(v, layer, &r->rel_l2_reference, err));
 
     float *next = v->mixer_out; /* free now: keeps the stream after the layer */
@@ -365,7 +366,7 @@ static ssm_status verify_windows(verifier *v, ssm_error *err)
     for (int64_t w = 0; w < v->options->windows; w++) {
         ssm_session_reset(v->session);
         ssm__accumulator_begin(&v->sums, v->options->window);
-        ssm__session_embed(v->session, window_ids(v, w), v->options->window);
+        ssm__session_embed(v->session, ssm__verify_ids(v->of, w), v->options->window);
         for (int64_t layer = 0; layer < n_layers; layer++) {
             SSM__TRY(verify_layer(v, layer, w, err));
             if (p &&
@@ -448,7 +449,11 @@ static void release(verifier *v)
 static ssm_status verify_all(verifier *v, ssm_error *err)
 {
     SSM__TRY(ssm__require_states(v->model, err));
-    SSM__TRY(check_options(v, err));
+    SSM__TRY(check_options(v->of, err));
+    if (v->config->family == SSM_FAMILY_MAMBA2) {
+        SSM__TRY(ssm__verify_heads(v->of, err));
+        return summarise(v->config->family, v->out, err);
+    }
     SSM__TRY(prepare(v, err));
     SSM__TRY(gather_energies(v, err));
     SSM__TRY(choose_static_sets(v, err));
@@ -460,17 +465,24 @@ ssm_status ssm_verify(const ssm_model *model, const ssm_corpus *corpus,
                       const ssm_verify_options *options, ssm_verify_result *out, ssm_error *err)
 {
     *out = (ssm_verify_result){0};
-    verifier v = {.model = model,
-                  .config = ssm_model_config(model),
-                  .corpus = corpus,
-                  .options = options,
-                  .budgets = options->budgets,
-                  .n_budgets = options->n_budgets,
-                  .out = out};
+    int64_t defaults[3];
+    ssm__verification of = {.model = model,
+                            .corpus = corpus,
+                            .options = options,
+                            .budgets = options->budgets,
+                            .n_budgets = options->n_budgets,
+                            .out = out};
     if (!options->budgets) {
-        v.n_budgets = ssm_default_budgets(v.config->d_state, v.default_budgets);
-        v.budgets = v.default_budgets;
+        of.n_budgets = ssm_default_budgets(ssm_model_config(model)->d_state, defaults);
+        of.budgets = defaults;
     }
+    verifier v = {.of = &of,
+                  .model = model,
+                  .config = ssm_model_config(model),
+                  .options = options,
+                  .budgets = of.budgets,
+                  .n_budgets = of.n_budgets,
+                  .out = out};
     const ssm_status status = verify_all(&v, err);
     release(&v);
     if (status != SSM_STATUS_OK) {
