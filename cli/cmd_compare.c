@@ -14,7 +14,8 @@ enum { BUILT_IN_TOKENS = 32 };
 typedef struct compare_arguments {
     const char *a, *b, *hidden, *logits, *sequence, *ids, *prompt;
     double tolerance;
-    bool reference, lenient, ignore_index;
+    bool reference;
+    cli_load load;
 } compare_arguments;
 
 static const cli_source *other(const cli_comparison *c)
@@ -138,13 +139,12 @@ static ssm_status compare_weights(cli_comparison *c, ssm_error *err)
 
 static ssm_status open_sides(cli_comparison *c, const compare_arguments *args, ssm_error *err)
 {
-    const unsigned wants =
-        CLI_WANT_MODEL | CLI_WANT_DIGEST | cli_load_wants(args->lenient, args->ignore_index);
+    const unsigned wants = CLI_WANT_MODEL | CLI_WANT_DIGEST;
     ssm_status status = cli_source_open(
-        c->context, args->a, wants | (args->prompt != NULL ? (unsigned)CLI_WANT_TOKENIZER : 0U),
-        &c->a, err);
+        c->context, args->a, &args->load,
+        wants | (args->prompt != NULL ? (unsigned)CLI_WANT_TOKENIZER : 0U), &c->a, err);
     if (status == SSM_STATUS_OK && args->b != NULL) {
-        status = cli_source_open(c->context, args->b, wants, &c->b, err);
+        status = cli_source_open(c->context, args->b, &args->load, wants, &c->b, err);
     }
     if (status == SSM_STATUS_OK && args->hidden != NULL) {
         status = ssm_trace_read(args->hidden, args->logits, args->sequence, &c->file, err);

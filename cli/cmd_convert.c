@@ -10,7 +10,7 @@
 typedef struct convert_arguments {
     const char *model, *output;
     int64_t to, dtype, format, shard_size;
-    bool lenient, ignore_index;
+    cli_load load;
 } convert_arguments;
 
 enum { FORMAT_AUTO, FORMAT_SAFETENSORS, FORMAT_BIN };
@@ -95,8 +95,8 @@ static ssm_status run_convert(cli_context *context, const void *arguments, ssm_e
 {
     const convert_arguments *args = arguments;
     cli_source source;
-    unsigned wants = CLI_WANT_DIGEST | cli_load_wants(args->lenient, args->ignore_index);
-    ssm_status status = cli_source_open(context, args->model, wants, &source, err);
+    unsigned wants = CLI_WANT_DIGEST;
+    ssm_status status = cli_source_open(context, args->model, &args->load, wants, &source, err);
     if (status == SSM_STATUS_OK) {
         status = convert(context, &source, args, err);
     }

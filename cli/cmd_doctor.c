@@ -8,7 +8,7 @@
 
 typedef struct doctor_arguments {
     const char *model, *prompt, *ids;
-    bool lenient, ignore_index;
+    cli_load load;
 } doctor_arguments;
 
 typedef struct doctor_state {
@@ -87,9 +87,9 @@ static ssm_status examine_checkpoint(doctor_state *d, ssm_error *err)
     const doctor_arguments *args = d->args;
     ssm_error found;
     ssm_error_clear(&found);
-    unsigned wants = cli_load_wants(args->lenient, args->ignore_index) |
-                     (d->context->globals.json ? CLI_WANT_DIGEST : 0U);
-    ssm_status status = cli_source_open(d->context, args->model, wants, &d->source, &found);
+    unsigned wants = d->context->globals.json ? CLI_WANT_DIGEST : 0U;
+    ssm_status status =
+        cli_source_open(d->context, args->model, &args->load, wants, &d->source, &found);
     if (status != SSM_STATUS_OK) {
         status = keep_broken(d, status, &found, err);
         return status == SSM_STATUS_OK && d->source.where.path[0] != '\0'

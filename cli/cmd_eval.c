@@ -13,7 +13,7 @@ typedef struct eval_arguments {
     const char *model, *mask, *rule, *recording, *protocol;
     cli_texts texts, against;
     int64_t budget, scope, window, windows, offset, bootstrap, seed, invalid_utf8;
-    bool lenient, ignore_index;
+    cli_load load;
 } eval_arguments;
 
 typedef struct eval_state {
@@ -220,9 +220,9 @@ static ssm_status note_overlap(eval_state *state, ssm_error *err)
 static ssm_status evaluate(eval_state *state, ssm_error *err)
 {
     const eval_arguments *args = state->args;
-    ssm_status status = cli_open_with_texts(
-        state->context, args->model, cli_load_wants(args->lenient, args->ignore_index),
-        &args->texts, args->invalid_utf8, &state->source, &state->corpus, err);
+    ssm_status status =
+        cli_open_with_texts(state->context, args->model, &args->load, &args->texts,
+                            args->invalid_utf8, &state->source, &state->corpus, err);
     status = status == SSM_STATUS_OK ? note_overlap(state, err) : status;
     status = status == SSM_STATUS_OK ? score_main(state, err) : status;
     status = status == SSM_STATUS_OK ? score_others(state, err) : status;

@@ -9,7 +9,8 @@
 
 typedef struct info_arguments {
     const char *model;
-    bool tensors, lenient, ignore_index;
+    bool tensors;
+    cli_load load;
 } info_arguments;
 
 /* Sums over the tensors of one dtype. */
@@ -238,9 +239,8 @@ static ssm_status run_info(cli_context *context, const void *arguments, ssm_erro
 {
     const info_arguments *args = arguments;
     cli_source source;
-    unsigned wants =
-        CLI_TRY_TOKENIZER | CLI_WANT_DIGEST | cli_load_wants(args->lenient, args->ignore_index);
-    ssm_status status = cli_source_open(context, args->model, wants, &source, err);
+    unsigned wants = CLI_TRY_TOKENIZER | CLI_WANT_DIGEST;
+    ssm_status status = cli_source_open(context, args->model, &args->load, wants, &source, err);
     if (status == SSM_STATUS_OK) {
         weight_sums sums = sum_weights(source.checkpoint);
         status = context->globals.json ? print_json(context, &source, &sums, args->tensors, err)

@@ -17,7 +17,8 @@ typedef struct record_arguments {
     cli_texts texts;
     cli_list layers, budgets;
     int64_t window, calibration, evaluation, chunk, invalid_utf8;
-    bool no_gram, keep_window_gram, resume, lenient, ignore_index;
+    bool no_gram, keep_window_gram, resume;
+    cli_load load;
 } record_arguments;
 
 /* What will be written. */
@@ -145,7 +146,7 @@ static ssm_status print_json(const cli_context *context, const record_arguments 
     return cli_json_print(&json, err);
 }
 
-/* What will be recorded of every text; before the work, which may be long. */
+/* What will be recorded of every text: words, before the work, which may be long. */
 static ssm_status print_windows(const record_arguments *args, const ssm_corpus *corpus,
                                 const record_plan *plan, ssm_error *err)
 {
@@ -159,10 +160,10 @@ static ssm_status print_windows(const record_arguments *args, const ssm_corpus *
         cli_table_cell(&table, "%lld", (long long)plan->calibration);
         cli_table_cell(&table, "%lld", (long long)plan->evaluation);
     }
-    ssm_status status = cli_table_print(&table, stdout, err);
-    printf("  windows: whole windows of %lld tokens in the text; the first are recorded.\n",
-           (long long)args->window);
-    fflush(stdout);
+    ssm_status status = cli_table_print(&table, stderr, err);
+    fprintf(stderr,
+            "  windows: whole windows of %lld tokens in the text; the first are recorded.\n\n",
+            (long long)args->window);
     return status;
 }
 
@@ -171,7 +172,7 @@ static void print_done(const record_arguments *args, const record_plan *plan,
 {
     char bytes[32];
     cli_format_bytes(plan->total_bytes, bytes);
-    printf("\n%s: %lld windows, %lld layers, %s\ndigest %s\n", args->output,
+    printf("%s: %lld windows, %lld layers, %s\ndigest %s\n", args->output,
            (long long)ssm_recording_window_count(recording), (long long)plan->layers, bytes,
            ssm_recording_get_info(recording)->digest);
 }
@@ -224,9 +225,8 @@ static ssm_status run_record(cli_context *context, const void *arguments, ssm_er
     cli_source source = {0};
     ssm_corpus corpus = {0};
     record_plan plan = {0};
-    ssm_status status =
-        cli_open_with_texts(context, args->model, cli_load_wants(args->lenient, args->ignore_index),
-                            &args->texts, args->invalid_utf8, &source, &corpus, err);
+    ssm_status status = cli_open_with_texts(context, args->model, &args->load, &args->texts,
+                                            args->invalid_utf8, &source, &corpus, err);
     if (status == SSM_STATUS_OK) {
         plan.domains = corpus.n_domains;
         status = choose_windows(args, &corpus, &plan, err);
@@ -234,7 +234,7 @@ static ssm_status run_record(cli_context *context, const void *arguments, ssm_er
     if (status == SSM_STATUS_OK) {
         plan_bytes(args, source.checkpoint, &plan);
         note_plan(context, args, &plan);
-        status = context->globals.json ? SSM_STATUS_OK : print_windows(args, &corpus, &plan, err);
+        status = context->globals.quiet ? SSM_STATUS_OK : print_windows(args, &corpus, &plan, err);
     }
     if (status == SSM_STATUS_OK) {
         status = record(context, args, &source, &corpus, &plan, err);

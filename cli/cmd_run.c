@@ -14,7 +14,8 @@ typedef struct run_arguments {
     const char *model, *ids, *prompt, *text, *mask, *logits, *hidden;
     int64_t new_tokens, top_k, seed, chunk, invalid_utf8;
     double temperature, top_p;
-    bool reference, lenient, ignore_index;
+    bool reference;
+    cli_load load;
 } run_arguments;
 
 /* One run: what was read, what was made. */
@@ -275,12 +276,12 @@ static ssm_status run_all(run_state *run, ssm_error *err)
 {
     const run_arguments *args = run->args;
     unsigned wants = CLI_WANT_MODEL | (args->ids == NULL ? CLI_WANT_TOKENIZER : CLI_TRY_TOKENIZER);
-    wants |= cli_load_wants(args->lenient, args->ignore_index);
     bool files = args->logits != NULL || args->hidden != NULL;
     if (files || args->mask != NULL || run->context->globals.json) {
         wants |= CLI_WANT_DIGEST;
     }
-    ssm_status status = cli_source_open(run->context, args->model, wants, &run->source, err);
+    ssm_status status =
+        cli_source_open(run->context, args->model, &args->load, wants, &run->source, err);
     status = status == SSM_STATUS_OK ? read_prompt(run, err) : status;
     if (status == SSM_STATUS_OK) {
         run->last_logits = malloc((size_t)run->source.config->vocab_size * sizeof(float));

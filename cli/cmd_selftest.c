@@ -15,7 +15,7 @@ static const double reference_bound = 1e-5;
 
 typedef struct selftest_arguments {
     const char *model;
-    bool lenient, ignore_index;
+    cli_load load;
 } selftest_arguments;
 
 typedef struct check {
@@ -26,7 +26,7 @@ typedef struct check {
 typedef struct selftest {
     cli_context *context;
     const char *argument;
-    unsigned load; /* of cli_load_wants */
+    const cli_load *load;
     cli_source source;
     ssm_pool *pool;
     int32_t ids[TOKENS];
@@ -204,7 +204,7 @@ static ssm_status check_isas(selftest *test, ssm_error *err)
         context.globals.isa = isas[i];
         cli_source source = {0};
         status =
-            cli_source_open(&context, test->argument, CLI_WANT_MODEL | test->load, &source, err);
+            cli_source_open(&context, test->argument, test->load, CLI_WANT_MODEL, &source, err);
         if (status == SSM_STATUS_OK) {
             status = check_run(test, name, source.model, test->pool, 64, err);
         }
@@ -345,9 +345,9 @@ static ssm_status run_selftest(cli_context *context, const void *arguments, ssm_
     const selftest_arguments *args = arguments;
     selftest test = {.context = context,
                      .argument = args->model == NULL ? "tiny" : args->model,
-                     .load = cli_load_wants(args->lenient, args->ignore_index)};
-    ssm_status status = cli_source_open(
-        context, test.argument, CLI_WANT_MODEL | CLI_WANT_DIGEST | test.load, &test.source, err);
+                     .load = &args->load};
+    ssm_status status = cli_source_open(context, test.argument, test.load,
+                                        CLI_WANT_MODEL | CLI_WANT_DIGEST, &test.source, err);
     status = status == SSM_STATUS_OK ? run_checks(&test, err) : status;
     int failed = 0;
     for (int i = 0; i < test.n_checks; i++) {

@@ -13,7 +13,7 @@ typedef struct verify_arguments {
     cli_texts texts;
     cli_list budgets;
     int64_t windows, window, invalid_utf8;
-    bool lenient, ignore_index;
+    cli_load load;
 } verify_arguments;
 
 /* ---- what both say --------------------------------------------------------------------------- */
@@ -237,9 +237,8 @@ static ssm_status run_verify(cli_context *context, const void *arguments, ssm_er
     cli_source source = {0};
     ssm_corpus corpus = {0};
     ssm_verify_result result = {0};
-    ssm_status status =
-        cli_open_with_texts(context, args->model, cli_load_wants(args->lenient, args->ignore_index),
-                            &args->texts, args->invalid_utf8, &source, &corpus, err);
+    ssm_status status = cli_open_with_texts(context, args->model, &args->load, &args->texts,
+                                            args->invalid_utf8, &source, &corpus, err);
     if (status == SSM_STATUS_OK) {
         status = verify(context, args, &source, &corpus, &result, err);
     }

@@ -59,16 +59,15 @@ static ssm_status open_tokenizer(cli_context *context, cli_source *source, bool 
     return SSM_STATUS_OK;
 }
 
-unsigned cli_load_wants(bool lenient, bool ignore_index)
+ssm_status cli_source_open(cli_context *context, const char *argument, const cli_load *load,
+                           unsigned wants, cli_source *out, ssm_error *err)
 {
-    return (lenient ? CLI_LENIENT : 0U) | (ignore_index ? CLI_IGNORE_INDEX : 0U);
-}
-
-ssm_status cli_source_open(cli_context *context, const char *argument, unsigned wants,
-                           cli_source *out, ssm_error *err)
-{
-    const ssm_checkpoint_options options = {.lenient = (wants & CLI_LENIENT) != 0,
-                                            .ignore_index = (wants & CLI_IGNORE_INDEX) != 0};
+    ssm_checkpoint_options options = {0};
+    if (load != NULL) {
+        options = (ssm_checkpoint_options){.lenient = load->lenient,
+                                           .ignore_index = load->ignore_index,
+                                           .norm_groups = load->norm_groups};
+    }
     *out = (cli_source){.argument = argument};
     ssm_status status = cli_resolve_model(argument, &out->where, err);
     if (status == SSM_STATUS_OK) {
@@ -159,13 +158,13 @@ ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const
     return status;
 }
 
-ssm_status cli_open_with_texts(cli_context *context, const char *model, unsigned load,
+ssm_status cli_open_with_texts(cli_context *context, const char *model, const cli_load *load,
                                const cli_texts *texts, int64_t invalid_utf8, cli_source *source,
                                ssm_corpus *corpus, ssm_error *err)
 {
     *corpus = (ssm_corpus){0};
     ssm_status status = cli_source_open(
-        context, model, CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST | load, source, err);
+        context, model, load, CLI_WANT_MODEL | CLI_WANT_TOKENIZER | CLI_WANT_DIGEST, source, err);
     return status == SSM_STATUS_OK
                ? cli_corpus_open(context, source, texts, invalid_utf8, corpus, err)
                : status;

@@ -14,10 +14,14 @@ enum {
     CLI_WANT_MODEL = 1,     /* weights checked, ready for sessions */
     CLI_WANT_DIGEST = 2,    /* reads every weight once */
     CLI_WANT_TOKENIZER = 4, /* an error when there is none */
-    CLI_TRY_TOKENIZER = 8,  /* NULL when there is none */
-    CLI_LENIENT = 16,       /* --lenient */
-    CLI_IGNORE_INDEX = 32   /* --ignore-index */
+    CLI_TRY_TOKENIZER = 8   /* NULL when there is none */
 };
+
+/* How a checkpoint is read: the options of CLI_LOAD_ENTRIES. */
+typedef struct cli_load {
+    bool lenient, ignore_index;
+    int64_t norm_groups; /* 0: those of the checkpoint */
+} cli_load;
 
 typedef struct cli_source {
     const char *argument; /* MODEL as it was given */
@@ -30,11 +34,9 @@ typedef struct cli_source {
     ssm_checkpoint *owned;
 } cli_source;
 
-/* What the options of CLI_LOAD_ENTRIES add to `wants`. */
-unsigned cli_load_wants(bool lenient, bool ignore_index);
-/* Opens MODEL. Owner: the caller, cli_source_close, also after an error. */
-ssm_status cli_source_open(cli_context *context, const char *argument, unsigned wants,
-                           cli_source *out, ssm_error *err);
+/* Opens MODEL. load may be NULL. Owner: the caller, cli_source_close, also after an error. */
+ssm_status cli_source_open(cli_context *context, const char *argument, const cli_load *load,
+                           unsigned wants, cli_source *out, ssm_error *err);
 void cli_source_close(cli_source *source);
 
 /* Path of the tokenizer.json that belongs to a model file or directory. */
@@ -58,13 +60,14 @@ ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const
                            int64_t invalid_utf8, ssm_corpus *out, ssm_error *err);
 
 /* A model ready for sessions, its tokenizer and digest, and the texts in its tokens: what commands
- * that work on texts begin with. load: cli_load_wants. Owner: the caller, cli_source_close and
- * ssm_corpus_free, also after an error. */
-ssm_status cli_open_with_texts(cli_context *context, const char *model, unsigned load,
+ * that work on texts begin with. Owner: the caller, cli_source_close and ssm_corpus_free, also
+ * after an error. */
+ssm_status cli_open_with_texts(cli_context *context, const char *model, const cli_load *load,
                                const cli_texts *texts, int64_t invalid_utf8, cli_source *source,
                                ssm_corpus *corpus, ssm_error *err);
 
-/* Table entries that several commands share; `type` is the struct of their arguments. */
+/* Table entries that several commands share; `type` is the struct of their arguments, which has a
+ * cli_load `load` for CLI_LOAD_ENTRIES. */
 #define CLI_MODEL_ENTRY(type)                                                                      \
     {                                                                                              \
         .name = "MODEL", .into = offsetof(type, model), .flags = CLI_REQUIRED,                     \
@@ -73,12 +76,18 @@ ssm_status cli_open_with_texts(cli_context *context, const char *model, unsigned
 #define CLI_LOAD_ENTRIES(type)                                                                     \
     {.name = "lenient",                                                                            \
      .kind = CLI_FLAG,                                                                             \
-     .into = offsetof(type, lenient),                                                              \
+     .into = offsetof(type, load.lenient),                                                         \
      .help = "Accept bytes behind the last tensor of a safetensors file."},                        \
+        {.name = "ignore-index",                                                                   \
+         .kind = CLI_FLAG,                                                                         \
+         .into = offsetof(type, load.ignore_index),                                                \
+         .help = "Read all .safetensors files of the directory instead of those that its index "   \
+                 "names, when they fill every slot."},                                             \
     {                                                                                              \
-        .name = "ignore-index", .kind = CLI_FLAG, .into = offsetof(type, ignore_index),            \
-        .help = "Read all .safetensors files of the directory instead of those that its index "    \
-                "names, when they fill every slot."                                                \
+        .name = "norm-groups", .kind = CLI_INTEGER, .into = offsetof(type, load.norm_groups),      \
+        .argument = "G", .fallback = "0", .min = 0, .max = 1 << 20,                                \
+        .help = "Groups of the gated norm of a Mamba-2 model; 0: as many as n_groups; 1 is what "  \
+                "Hugging Face transformers computes."                                              \
     }
 #define CLI_TEXT_ENTRY(type)                                                                       \
     {                                                                                              \

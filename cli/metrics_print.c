@@ -148,7 +148,7 @@ static void print_layers(char *out, size_t bytes, const ssm_across_layers *acros
 
 static ssm_status print_across(const ssm_metrics *metrics, ssm_error *err)
 {
-    static const char *const headings[] = {"r",           "min ρ",          "in layer",
+    static const char *const headings[] = {"r",           "min ρ",          "layer",
                                            "band ρ",      "geometry",       "migrating",
                                            "static tail", "cross > within", NULL};
     puts("\nAcross layers");

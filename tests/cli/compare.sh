@@ -48,6 +48,19 @@ says 'the two diverge, first at embedding'
 
 golden="$SOURCE_DIR/tests/golden/hf-tiny/mamba-tied"
 expect 0 compare "$golden" --hidden "$golden/expect/expected.safetensors" --sequence 1 --tolerance 2e-6
+for folder in "$SOURCE_DIR"/tests/golden/hf-tiny/*/; do
+    groups=0
+    case $folder in *mamba2-g4*) groups=1 ;; esac # transformers norms over the full width
+    for sequence in 0 1; do
+        expect 0 compare "$folder" --hidden "$folder/expect/expected.safetensors" \
+            --sequence $sequence --norm-groups $groups --tolerance 2e-6
+        expect 0 compare "$folder" --hidden "$folder/expect/expected.safetensors" \
+            --sequence $sequence --norm-groups $groups --reference --tolerance 1e-12
+    done
+done
+expect 5 compare "$SOURCE_DIR/tests/golden/hf-tiny/mamba2-g4-limit" \
+    --hidden "$SOURCE_DIR/tests/golden/hf-tiny/mamba2-g4-limit/expect/expected.safetensors" --sequence 0
+expect 2 info tiny --norm-groups 2
 expect 3 compare "$golden" --hidden "$golden/expect/expected.safetensors"
 says '--sequence 0'
 expect 5 compare tiny "$golden"
