@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "test_paths.h"
+#include "test_place.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,37 +15,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { ANOTHER_USER = 65534 };
-
-typedef struct place {
-    char directory[TEST_PATH_MAX];
-    char path[TEST_PATH_MAX];
-} place;
-
-static const char *in(place *here, const char *name)
-{
-    int length = snprintf(here->path, sizeof here->path, "%s/%s", here->directory, name);
-    assert_true(length > 0 && length < TEST_PATH_MAX);
-    return here->path;
-}
-
-static int set_up(void **state)
-{
-    place *here = calloc(1, sizeof *here);
-    assert_non_null(here);
-    test_make_directory(here->directory);
-    *state = here;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    place *here = *state;
-    test_remove_directory(here->directory);
-    free(here);
-    return 0;
-}
 
 static void put(const char *path, const void *data, size_t bytes)
 {
@@ -62,7 +31,7 @@ static void maps_the_bytes(void **state)
     for (size_t i = 0; i < sizeof data; i++) {
         data[i] = (char)(i * 7);
     }
-    put(in(here, "data"), data, sizeof data);
+    put(place_path(here, "data"), data, sizeof data);
     ssm__map map;
     assert_int_equal(ssm__map_open(here->path, &map, NULL), SSM_STATUS_OK);
     assert_int_equal(map.size, sizeof data);
@@ -79,7 +48,7 @@ static void maps_the_bytes(void **state)
 static void maps_an_empty_file(void **state)
 {
     place *here = *state;
-    put(in(here, "empty"), "", 0);
+    put(place_path(here, "empty"), "", 0);
     ssm__map map = {(const unsigned char *)"x", 1};
     assert_int_equal(ssm__map_open(here->path, &map, NULL), SSM_STATUS_OK);
     assert_null(map.data);
@@ -103,23 +72,23 @@ static void refuses_what_is_no_file(void **state)
 {
     place *here = *state;
     expect_refused(here->directory, "is a directory");
-    expect_refused(in(here, "absent"), "does not exist");
-    put(in(here, "file"), "x", 1);
-    expect_refused(in(here, "file/below"), "does not exist");
+    expect_refused(place_path(here, "absent"), "does not exist");
+    put(place_path(here, "file"), "x", 1);
+    expect_refused(place_path(here, "file/below"), "does not exist");
     expect_refused("", "does not exist");
     expect_refused("/dev/null", "is a device");
-    assert_int_equal(mkfifo(in(here, "pipe"), 0600), 0);
+    assert_int_equal(mkfifo(place_path(here, "pipe"), 0600), 0);
     expect_refused(here->path, "is a pipe"); /* and does not wait for a writer */
-    assert_int_equal(symlink("nowhere", in(here, "link")), 0);
+    assert_int_equal(symlink("nowhere", place_path(here, "link")), 0);
     expect_refused(here->path, "does not exist");
-    assert_int_equal(symlink("loop", in(here, "loop")), 0);
+    assert_int_equal(symlink("loop", place_path(here, "loop")), 0);
     expect_refused(here->path, "cannot be opened");
 }
 
 static void refuses_what_may_not_be_read(void **state)
 {
     place *here = *state;
-    put(in(here, "secret"), "x", 1);
+    put(place_path(here, "secret"), "x", 1);
     assert_int_equal(chmod(here->path, 0), 0);
     /* Root may read everything: look with the eyes of another user. */
     bool is_root = geteuid() == 0;
@@ -132,32 +101,33 @@ static void refuses_what_may_not_be_read(void **state)
 static void tells_files_from_directories(void **state)
 {
     place *here = *state;
-    put(in(here, "file"), "x", 1);
+    put(place_path(here, "file"), "x", 1);
     assert_true(ssm__is_file(here->path));
     assert_false(ssm__is_directory(here->path));
     assert_true(ssm__is_directory(here->directory));
     assert_false(ssm__is_file(here->directory));
-    assert_false(ssm__is_file(in(here, "absent")));
+    assert_false(ssm__is_file(place_path(here, "absent")));
     assert_false(ssm__is_directory(here->path));
     assert_false(ssm__is_file("/dev/null"));
     assert_true(ssm__holds_file(here->directory, "file"));
     assert_false(ssm__holds_file(here->directory, "absent"));
     assert_false(ssm__holds_file(here->directory, "."));
-    assert_false(ssm__holds_file(in(here, "file"), "file"));
+    assert_false(ssm__holds_file(place_path(here, "file"), "file"));
     assert_false(ssm__holds_file("/dev", "null"));
 }
 
 static void makes_directories(void **state)
 {
     place *here = *state;
-    assert_int_equal(ssm__make_directories(in(here, "a/b//c/"), NULL), SSM_STATUS_OK);
-    assert_true(ssm__is_directory(in(here, "a/b/c")));
+    assert_int_equal(ssm__make_directories(place_path(here, "a/b//c/"), NULL), SSM_STATUS_OK);
+    assert_true(ssm__is_directory(place_path(here, "a/b/c")));
     assert_int_equal(ssm__make_directories(here->path, NULL), SSM_STATUS_OK);
     assert_int_equal(ssm__make_directories("/", NULL), SSM_STATUS_OK);
-    put(in(here, "file"), "x", 1);
+    put(place_path(here, "file"), "x", 1);
     ssm_error err = {0};
-    assert_int_equal(ssm__make_directories(in(here, "file/below"), &err), SSM_STATUS_FAILED);
-    in(here, "file");
+    assert_int_equal(ssm__make_directories(place_path(here, "file/below"), &err),
+                     SSM_STATUS_FAILED);
+    place_path(here, "file");
     assert_string_equal(err.file, here->path); /* names the part that is in the way */
     ssm_error_clear(&err);
     assert_int_equal(ssm__make_directories(here->path, &err), SSM_STATUS_FAILED);
@@ -179,7 +149,7 @@ static void joins_paths(void **state)
 
 int main(void)
 {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, place_set_up, place_tear_down)
     const struct CMUnitTest tests[] = {
         IN_DIRECTORY(maps_the_bytes),
         IN_DIRECTORY(maps_an_empty_file),

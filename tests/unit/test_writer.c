@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "test_paths.h"
+#include "test_place.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -18,37 +18,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { ANOTHER_USER = 65534 };
-
-typedef struct place {
-    char directory[TEST_PATH_MAX];
-    char path[TEST_PATH_MAX];
-} place;
-
-static const char *in(place *here, const char *name)
-{
-    int length = snprintf(here->path, sizeof here->path, "%s/%s", here->directory, name);
-    assert_true(length > 0 && length < TEST_PATH_MAX);
-    return here->path;
-}
-
-static int set_up(void **state)
-{
-    place *here = calloc(1, sizeof *here);
-    assert_non_null(here);
-    test_make_directory(here->directory);
-    *state = here;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    place *here = *state;
-    test_remove_directory(here->directory);
-    free(here);
-    return 0;
-}
 
 static int count_entries(const char *directory)
 {
@@ -88,7 +57,7 @@ static void pieces_of_every_size(void **state)
         data[i] = (unsigned char)(i * 31 >> 2);
     }
     ssm__writer *writer = NULL;
-    assert_int_equal(ssm__writer_open(in(here, "out"), &writer, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm__writer_open(place_path(here, "out"), &writer, NULL), SSM_STATUS_OK);
     size_t at = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         assert_int_equal(ssm__writer_write(writer, data + at, sizes[i], NULL), SSM_STATUS_OK);
@@ -105,7 +74,7 @@ static void pieces_of_every_size(void **state)
 static void replaces_and_aborts(void **state)
 {
     place *here = *state;
-    assert_int_equal(ssm__write_file(in(here, "out"), "old", 3, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm__write_file(place_path(here, "out"), "old", 3, NULL), SSM_STATUS_OK);
     ssm__writer *writer = NULL;
     assert_int_equal(ssm__writer_open(here->path, &writer, NULL), SSM_STATUS_OK);
     assert_int_equal(ssm__writer_write(writer, "new", 3, NULL), SSM_STATUS_OK);
@@ -125,7 +94,7 @@ static void mode_follows_the_umask(void **state)
 {
     place *here = *state;
     mode_t before = umask(027);
-    assert_int_equal(ssm__write_file(in(here, "out"), "x", 1, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm__write_file(place_path(here, "out"), "x", 1, NULL), SSM_STATUS_OK);
     umask(before);
     struct stat info;
     assert_int_equal(stat(here->path, &info), 0);
@@ -137,7 +106,7 @@ static void two_writers_of_one_name(void **state)
     place *here = *state;
     ssm__writer *first = NULL;
     ssm__writer *second = NULL;
-    assert_int_equal(ssm__writer_open(in(here, "out"), &first, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm__writer_open(place_path(here, "out"), &first, NULL), SSM_STATUS_OK);
     assert_int_equal(ssm__writer_open(here->path, &second, NULL), SSM_STATUS_OK);
     assert_int_equal(ssm__writer_write(first, "first", 5, NULL), SSM_STATUS_OK);
     assert_int_equal(ssm__writer_write(second, "second", 6, NULL), SSM_STATUS_OK);
@@ -164,10 +133,10 @@ static void refuses_targets_that_are_no_files(void **state)
 {
     place *here = *state;
     expect_no_writer(here->directory, "directory");
-    expect_no_writer(in(here, "sub/"), "directory");
+    expect_no_writer(place_path(here, "sub/"), "directory");
     expect_no_writer("", "directory");
     expect_no_writer("/dev/null", "not a regular file");
-    expect_no_writer(in(here, "absent/out"), "No such file");
+    expect_no_writer(place_path(here, "absent/out"), "No such file");
     assert_int_equal(count_entries(here->directory), 0);
     struct stat info;
     assert_int_equal(stat("/dev/null", &info), 0);
@@ -180,13 +149,13 @@ static void long_names(void **state)
     char name[256];
     memset(name, 'n', sizeof name - 1);
     name[255] = '\0';
-    assert_int_equal(ssm__write_file(in(here, name), "x", 1, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm__write_file(place_path(here, name), "x", 1, NULL), SSM_STATUS_OK);
     expect_content(here->path, "x", 1);
     char longer[257];
     memset(longer, 'n', sizeof longer - 1);
     longer[256] = '\0';
     ssm_error err = {0};
-    assert_int_equal(ssm__write_file(in(here, longer), "x", 1, &err), SSM_STATUS_FAILED);
+    assert_int_equal(ssm__write_file(place_path(here, longer), "x", 1, &err), SSM_STATUS_FAILED);
     assert_non_null(strstr(err.message, "too long"));
     assert_int_equal(count_entries(here->directory), 1);
 }
@@ -201,7 +170,7 @@ static void failing_writes_leave_nothing(void **state)
     signal(SIGXFSZ, SIG_IGN);
     static const unsigned char data[150000] = {1};
     for (size_t piece = 1000; piece <= sizeof data; piece *= 150) {
-        assert_int_equal(ssm__write_file(in(here, "out"), "old", 3, NULL), SSM_STATUS_OK);
+        assert_int_equal(ssm__write_file(place_path(here, "out"), "old", 3, NULL), SSM_STATUS_OK);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
         ssm__writer *writer = NULL;
         ssm_error err = {0};
@@ -227,13 +196,13 @@ static void failing_writes_leave_nothing(void **state)
 static void directory_that_goes_away(void **state)
 {
     place *here = *state;
-    assert_int_equal(mkdir(in(here, "sub"), 0777), 0);
+    assert_int_equal(mkdir(place_path(here, "sub"), 0777), 0);
     ssm__writer *writer = NULL;
-    assert_int_equal(ssm__writer_open(in(here, "sub/out"), &writer, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm__writer_open(place_path(here, "sub/out"), &writer, NULL), SSM_STATUS_OK);
     assert_int_equal(ssm__writer_write(writer, "x", 1, NULL), SSM_STATUS_OK);
     char moved[TEST_PATH_MAX + 8];
     snprintf(moved, sizeof moved, "%s/moved", here->directory);
-    assert_int_equal(rename(in(here, "sub"), moved), 0);
+    assert_int_equal(rename(place_path(here, "sub"), moved), 0);
     ssm_error err = {0};
     assert_int_equal(ssm__writer_commit(writer, &err), SSM_STATUS_FAILED);
     assert_non_null(strstr(err.message, "No such file"));
@@ -246,7 +215,7 @@ static void read_only_directory(void **state)
     /* Root may write everywhere: try as another user. */
     bool is_root = geteuid() == 0;
     assert_int_equal(is_root ? seteuid(ANOTHER_USER) : 0, 0);
-    expect_no_writer(in(here, "out"), "Permission denied");
+    expect_no_writer(place_path(here, "out"), "Permission denied");
     assert_int_equal(is_root ? seteuid(0) : 0, 0);
     assert_int_equal(chmod(here->directory, 0755), 0);
     assert_int_equal(count_entries(here->directory), 0);
@@ -266,7 +235,7 @@ static void in_the_working_directory(void **state)
 
 int main(void)
 {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, place_set_up, place_tear_down)
     const struct CMUnitTest tests[] = {
         IN_DIRECTORY(pieces_of_every_size),
         IN_DIRECTORY(replaces_and_aborts),
