@@ -30,14 +30,18 @@ ssm_status ssm_findings_add(ssm_findings *findings, ssm_finding_kind kind, const
     if (tensor != NULL) {
         snprintf(item->tensor, sizeof item->tensor, "%s", tensor);
     }
-    va_list arguments;
+    va_list arguments, again;
     va_start(arguments, format);
-    const int length = vasprintf(&item->text, format, arguments);
+    va_copy(again, arguments);
+    const int length = vsnprintf(NULL, 0, format, arguments);
     va_end(arguments);
-    if (length < 0) {
-        item->text = NULL;
-        return ssm__fail_memory(err, "a finding", 256);
+    item->text = length < 0 ? NULL : malloc((size_t)length + 1);
+    if (item->text == NULL) {
+        va_end(again);
+        return ssm__fail_memory(err, "a finding", (size_t)(length < 0 ? 0 : length) + 1);
     }
+    vsnprintf(item->text, (size_t)length + 1, format, again);
+    va_end(again);
     findings->count++;
     return SSM_STATUS_OK;
 }
