@@ -30,13 +30,15 @@ enum { WINDOW = 130, TOKENS = 4 * WINDOW, CALIBRATION = 2, EVALUATION = 2, DOMAI
 
 typedef struct chain_case {
     const char *model;
-    double bound_reconstruction, bound_reference;
+    double bound_reconstruction, bound_reference; /* 0: not verified here */
+    int64_t budget;
     int64_t layers[4]; /* with states, ends at −1 */
 } chain_case;
 
 static const chain_case cases[] = {
-    {"falcon", 2.6e-7, 2e-6, {0, 1, -1}},
-    {"hybrid/mamba-attention", 2.3e-7, 1e-6, {0, 2, -1}},
+    {"falcon", 2.6e-7, 2e-6, 8, {0, 1, -1}},
+    {"hybrid/mamba-attention", 2.3e-7, 1e-6, 2, {0, 2, -1}},
+    {"hybrid/mamba2-attention", 0, 0, 3, {0, 2, -1}},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -77,7 +79,9 @@ static void verify_holds(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++) {
-        check_verify(&cases[i]);
+        if (cases[i].bound_reference > 0) {
+            check_verify(&cases[i]);
+        }
     }
 }
 
@@ -85,9 +89,9 @@ static void verify_holds(void **state)
 
 static void check_metrics(ssm_recording *recording, const chain_case *c)
 {
-    const int64_t budgets[] = {2};
     ssm_metrics metrics;
-    CHECK_OK(ssm_metrics_compute(recording, SSM_SCOPE_CHANNEL, budgets, 1, NULL, &metrics, &err));
+    CHECK_OK(
+        ssm_metrics_compute(recording, SSM_SCOPE_CHANNEL, &c->budget, 1, NULL, &metrics, &err));
     assert_int_equal(metrics.n_layers, count_layers(c));
     assert_true(metrics.diagonal_identity_max_violation <= 1e-6);
     for (int64_t i = 0; i < metrics.n_layers; i++) {
@@ -119,7 +123,7 @@ static void check_mask(ssm_recording *recording, const record_subject *subject, 
     char path[TEST_PATH_MAX + 8];
     snprintf(path, sizeof path, "%s/mask", directory);
     ssm_mask made, mask;
-    const ssm_select_options options = {.rule = "static", .budget = 2};
+    const ssm_select_options options = {.rule = "static", .budget = c->budget};
     CHECK_OK(ssm_select(recording, &options, &made, &err));
     CHECK_OK(ssm_mask_write(&made, path, "test", &err));
     CHECK_OK(ssm_mask_read(path, &mask, &err));
@@ -132,13 +136,17 @@ static void check_mask(ssm_recording *recording, const record_subject *subject, 
         for (int64_t i = 0; i < width; i++) {
             kept += mask.keep[layer * width + i];
         }
-        assert_int_equal(kept, has_states ? 2 * mask.n_channels : width);
+        assert_int_equal(kept, has_states ? c->budget * mask.n_channels : width);
     }
     double *plain = nll_of(subject, NULL), *pruned = nll_of(subject, &mask);
     assert_true(test_relative(pruned, plain, WINDOW - 1) > 1e-4);
     memset(mask.keep, 1, (size_t)(mask.n_layers * width));
     double *whole = nll_of(subject, &mask);
-    assert_memory_equal(whole, plain, WINDOW * sizeof *plain);
+    if (config->n_heads == 0) {
+        assert_memory_equal(whole, plain, WINDOW * sizeof *plain);
+    } else { /* a masked layer of Mamba-2 runs the recurrence, a plain one goes chunk by chunk */
+        test_assert_near("whole", whole, plain, WINDOW - 1, 2e-6);
+    }
     free(whole);
     free(plain);
     free(pruned);
