@@ -82,17 +82,38 @@ float *ssm__cache_values(const ssm_session *session, int64_t block, int64_t laye
     return ssm__cache_keys(session, block, layer, session->model->config->n_kv_heads + head);
 }
 
-void ssm__cache_copy(const ssm_session *session, int64_t positions, float *copy, bool in)
+/* Part `part` of the cache: positions of one block, layer, and key or value head. Returns where it
+ * is and how much of it holds the first `positions` positions; parts follow as in a copy. */
+static float *part_of(const ssm_session *session, int64_t positions, int64_t part, size_t *bytes)
 {
-    const ssm_config *c = session->model->config;
-    const int64_t dh = c->attention_head_dim;
-    for (int64_t row = 0; row < session->model->n_attention * 2 * c->n_kv_heads; row++) {
-        for (int64_t t = 0; t < positions; t += SSM__TILE) {
-            float *block = ssm__cache_keys(session, t / SSM__TILE, 0, row);
-            float *part = copy + (row * positions + t) * dh;
-            const size_t bytes =
-                (size_t)(ssm__smaller(SSM__TILE, positions - t) * dh) * sizeof(float);
-            memcpy(in ? block : part, in ? part : block, bytes);
-        }
+    const int64_t blocks = ssm__ceil_div(positions, SSM__TILE), block = part % blocks;
+    const int64_t tokens = ssm__smaller(SSM__TILE, positions - block * SSM__TILE);
+    *bytes = (size_t)(tokens * session->model->config->attention_head_dim) * sizeof(float);
+    return ssm__cache_keys(session, block, 0, part / blocks);
+}
+
+static int64_t count_parts(const ssm_session *session, int64_t positions)
+{
+    return session->model->n_attention * 2 * session->model->config->n_kv_heads *
+           ssm__ceil_div(positions, SSM__TILE);
+}
+
+void ssm__cache_copy_out(const ssm_session *session, int64_t positions, unsigned char *copy)
+{
+    for (int64_t part = 0; part < count_parts(session, positions); part++) {
+        size_t bytes;
+        const float *from = part_of(session, positions, part, &bytes);
+        memcpy(copy, from, bytes);
+        copy += bytes;
+    }
+}
+
+void ssm__cache_copy_in(const ssm_session *session, int64_t positions, const unsigned char *copy)
+{
+    for (int64_t part = 0; part < count_parts(session, positions); part++) {
+        size_t bytes;
+        float *to = part_of(session, positions, part, &bytes);
+        memcpy(to, copy, bytes);
+        copy += bytes;
     }
 }

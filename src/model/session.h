@@ -162,8 +162,9 @@ float *ssm__cache_keys(const ssm_session *session, int64_t block, int64_t layer,
 float *ssm__cache_values(const ssm_session *session, int64_t block, int64_t layer, int64_t head);
 /* Numbers that one position has in all layers. */
 int64_t ssm__cache_width(const ssm_model *model);
-/* Copies the first `positions` positions out of the cache or, when `in`, into it. The copy is
- * [layer][key or value][head][positions][dh]. */
-void ssm__cache_copy(const ssm_session *session, int64_t positions, float *copy, bool in);
+/* Copies the first `positions` positions out of the cache, or into it. The copy is float32
+ * [layer][key or value][head][positions][dh], anywhere in memory. */
+void ssm__cache_copy_out(const ssm_session *session, int64_t positions, unsigned char *copy);
+void ssm__cache_copy_in(const ssm_session *session, int64_t positions, const unsigned char *copy);
 
 #endif

@@ -62,8 +62,7 @@ void ssm_session_save(const ssm_session *session, void *out)
     memcpy(bytes, session->conv_history, conv_bytes(session));
     bytes += conv_bytes(session);
     memcpy(bytes, session->ssm_state, ssm_bytes(session));
-    ssm__cache_copy(session, session->position, (float *)(void *)(bytes + ssm_bytes(session)),
-                    false);
+    ssm__cache_copy_out(session, session->position, bytes + ssm_bytes(session));
 }
 
 /* The header of a block that this model can go on from. Its position says how long the block is;
@@ -104,7 +103,7 @@ ssm_status ssm_session_restore(ssm_session *session, const void *block, size_t b
     data += conv_bytes(session);
     memcpy(session->ssm_state, data, ssm_bytes(session));
     data += ssm_bytes(session);
-    ssm__cache_copy(session, header.position, (float *)(uintptr_t)(const void *)data, true);
+    ssm__cache_copy_in(session, header.position, data);
     session->position = header.position;
     return SSM_STATUS_OK;
 }
