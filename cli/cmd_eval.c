@@ -60,6 +60,7 @@ static ssm_status score(eval_state *state, const ssm_mask *mask, cli_scored *out
                                        .windows = args->windows,
                                        .offset = args->offset,
                                        .continuation = state->evaluation.continuation,
+                                       .exact_chunks = args->load.exact_chunks,
                                        .pool = pool,
                                        .progress = cli_progress_start(state->context)};
     if (status == SSM_STATUS_OK) {
@@ -355,6 +356,7 @@ static const cli_option eval_options[] = {
      .help = "Seed of the resampling."},
     CLI_INVALID_UTF8_ENTRY(eval_arguments),
     CLI_LOAD_ENTRIES(eval_arguments),
+    CLI_EXACT_CHUNKS_ENTRY(eval_arguments),
 };
 
 static const char *const eval_examples[] = {

@@ -190,6 +190,7 @@ static ssm_status record(cli_context *context, const record_arguments *args,
         .calibration_windows = plan->calibration,
         .evaluation_windows = plan->evaluation,
         .no_gram = args->no_gram,
+        .exact_chunks = args->load.exact_chunks,
         .keep_window_gram = args->keep_window_gram,
         .resume = args->resume,
         .layers = args->layers.values,
@@ -320,6 +321,7 @@ static const cli_option record_options[] = {
              "same."},
     CLI_INVALID_UTF8_ENTRY(record_arguments),
     CLI_LOAD_ENTRIES(record_arguments),
+    CLI_EXACT_CHUNKS_ENTRY(record_arguments),
 };
 
 static const char *const record_examples[] = {

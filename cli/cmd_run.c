@@ -243,7 +243,8 @@ static ssm_status run_fast(run_state *run, ssm_error *err)
 {
     ssm_pool *pool = NULL;
     ssm_status status = cli_pool(run->context, &pool, err);
-    const ssm_session_options options = {.pool = pool, .max_chunk = run->args->chunk};
+    const ssm_session_options options = {
+        .pool = pool, .max_chunk = run->args->chunk, .exact_chunks = run->args->load.exact_chunks};
     if (status == SSM_STATUS_OK) {
         status = ssm_session_create(run->source.model, &options, &run->session, err);
     }
@@ -436,6 +437,7 @@ static const cli_option run_options[] = {
              "the same."},
     CLI_INVALID_UTF8_ENTRY(run_arguments),
     CLI_LOAD_ENTRIES(run_arguments),
+    CLI_EXACT_CHUNKS_ENTRY(run_arguments),
 };
 
 static const char *const run_examples[] = {

@@ -222,6 +222,7 @@ static ssm_status verify(cli_context *context, const verify_arguments *args,
                                         .windows = args->windows,
                                         .budgets = args->budgets.values,
                                         .n_budgets = args->budgets.count,
+                                        .exact_chunks = args->load.exact_chunks,
                                         .pool = pool,
                                         .progress = cli_progress_start(context)};
     if (status == SSM_STATUS_OK) {
@@ -285,6 +286,7 @@ static const cli_option verify_options[] = {
              "d_state]"},
     CLI_INVALID_UTF8_ENTRY(verify_arguments),
     CLI_LOAD_ENTRIES(verify_arguments),
+    CLI_EXACT_CHUNKS_ENTRY(verify_arguments),
 };
 
 static const char *const verify_examples[] = {

@@ -21,6 +21,7 @@ enum {
 typedef struct cli_load {
     bool lenient, ignore_index;
     int64_t norm_groups; /* 0: those of the checkpoint */
+    bool exact_chunks;   /* CLI_EXACT_CHUNKS_ENTRY: of the sessions */
 } cli_load;
 
 typedef struct cli_source {
@@ -88,6 +89,12 @@ ssm_status cli_open_with_texts(cli_context *context, const char *model, const cl
         .argument = "G", .fallback = "0", .min = 0, .max = 1 << 20,                                \
         .help = "Groups of the gated norm of a Mamba-2 model; 0: as many as n_groups; 1 is what "  \
                 "Hugging Face transformers computes."                                              \
+    }
+#define CLI_EXACT_CHUNKS_ENTRY(type)                                                               \
+    {                                                                                              \
+        .name = "exact-chunks", .kind = CLI_FLAG, .into = offsetof(type, load.exact_chunks),       \
+        .help = "Run a Mamba-2 model by its recurrence, token after token, never in chunks: "      \
+                "slower, but the bits do not depend on how a text is cut."                         \
     }
 #define CLI_TEXT_ENTRY(type)                                                                       \
     {                                                                                              \

@@ -53,6 +53,7 @@ typedef struct ssm_score_options {
     int64_t windows;      /* per domain; 0 = as many as there are */
     int64_t offset;       /* first windows of each domain to skip */
     int64_t continuation; /* −1: protocol full; T ≥ 1: score tokens from position T on */
+    bool exact_chunks;    /* of the session */
     ssm_pool *pool;
     const ssm_progress *progress;
 } ssm_score_options;

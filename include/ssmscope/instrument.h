@@ -15,6 +15,7 @@ typedef struct ssm_record_options {
     int64_t calibration_windows; /* per domain, ≥ 0 */
     int64_t evaluation_windows;  /* per domain, ≥ 0 */
     bool no_gram;
+    bool exact_chunks;     /* of the session; for the layers that are not recorded */
     bool keep_window_gram; /* keep the calibration windows' Grams too */
     bool resume;           /* go on with a recording that was stopped; refuse another one's */
     const int64_t *layers; /* NULL: all that have states, so not those of attention */
@@ -61,6 +62,7 @@ typedef struct ssm_verify_options {
     int64_t windows; /* in all, spread over the domains in turn */
     const int64_t *budgets;
     int64_t n_budgets;
+    bool exact_chunks; /* of the session */
     ssm_pool *pool;
     const ssm_progress *progress;
 } ssm_verify_options;

@@ -99,7 +99,8 @@ ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *corpus, c
     ssm_window_score *result = calloc((size_t)total + 1, sizeof *result);
     float *nll = malloc((size_t)options->window * sizeof *nll);
     ssm_session *session = NULL;
-    const ssm_session_options session_options = {.pool = options->pool};
+    const ssm_session_options session_options = {.pool = options->pool,
+                                                 .exact_chunks = options->exact_chunks};
     ssm_status status = SSM_STATUS_OK;
     if (!result || !nll) {
         status = ssm__fail_memory(err, "window scores", (size_t)total * sizeof *result);

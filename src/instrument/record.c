@@ -511,6 +511,7 @@ static ssm_status prepare(recorder *r, ssm_error *err)
         return ssm__fail_memory(err, "a window's scores", (size_t)window * sizeof *r->nll);
     }
     const ssm_session_options session = {.pool = r->options->pool,
+                                         .exact_chunks = r->options->exact_chunks,
                                          .max_chunk = whole ? window : chunk};
     SSM__TRY(ssm_session_create(r->model, &session, &r->session, err));
     return r->by_head ? prepare_heads(r, err) : prepare_sums(r, whole, err);

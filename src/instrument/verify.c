@@ -137,7 +137,9 @@ static ssm_status prepare_buffers(verifier *v, ssm_error *err)
 static ssm_status prepare(verifier *v, ssm_error *err)
 {
     SSM__TRY(prepare_buffers(v, err));
-    const ssm_session_options session = {.pool = v->options->pool, .max_chunk = v->options->window};
+    const ssm_session_options session = {.pool = v->options->pool,
+                                         .max_chunk = v->options->window,
+                                         .exact_chunks = v->options->exact_chunks};
     SSM__TRY(ssm_session_create(v->model, &session, &v->session, err));
     ssm__accumulator_options sums = {
         .window = v->options->window, .whole_blocks = true, .pool = v->options->pool};

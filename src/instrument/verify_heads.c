@@ -140,7 +140,8 @@ static ssm_status prepare(heads_verifier *v, ssm_error *err)
         return ssm__fail_memory(err, "one layer's signals",
                                 (size_t)(v->tokens * v->config->d_ssm) * sizeof(float));
     }
-    const ssm_session_options session = {.pool = o->pool, .max_chunk = v->tokens};
+    const ssm_session_options session = {
+        .pool = o->pool, .max_chunk = v->tokens, .exact_chunks = o->exact_chunks};
     SSM__TRY(ssm_session_create(v->model, &session, &v->session, err));
     SSM__TRY(ssm__head_sums_create(v->model, v->tokens, false, NULL, o->pool, &v->sums, err));
     v->has_sums = true;
