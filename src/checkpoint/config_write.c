@@ -144,9 +144,12 @@ static object build_hf(const ssm__written_config *written)
 static object build_ssm_cfg(const ssm__written_config *written)
 {
     const ssm_config *config = written->config;
+    const bool mamba2 = config->family == SSM_FAMILY_MAMBA2;
     object out = new_object();
-    if (config->family ==
-        SSM_FAMILY_MAMBA2) { /* Mamba1 is the default; old versions know no other */
+    if (config->d_inner == 0) {
+        return out; /* all layers are attention */
+    }
+    if (mamba2) { /* Mamba1 is the default; old versions of the code know no other */
         put(&out, "layer", json_string("Mamba2"));
     }
     put_size(&out, "d_state", config->d_state);
@@ -154,7 +157,7 @@ static object build_ssm_cfg(const ssm__written_config *written)
     put_expand(&out, config);
     put_flag(&out, "bias", written->use_bias);
     put_flag(&out, "conv_bias", written->use_conv_bias);
-    if (config->family != SSM_FAMILY_MAMBA2) {
+    if (!mamba2) {
         put_size(&out, "dt_rank", config->dt_rank);
         return out;
     }

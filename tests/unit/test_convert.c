@@ -180,6 +180,27 @@ static void load_matrix(void **state)
     printf("%d cells of the load matrix\n", cells);
 }
 
+/* What the original schema alone can say survives a conversion to it. */
+static void original_only_models(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"mamba-attention", "mamba2-attention", "mamba2-no-norm",
+                                         "mamba2-wide", "transformer"};
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        char relative[64];
+        char path[TEST_PATH_MAX];
+        snprintf(relative, sizeof relative, "hybrid/%s", models[m]);
+        base_model base = {.path = test_golden_path(path, relative)};
+        digest_of(path, base.digest);
+        base.logits = logits_of(path, &base.count);
+        for (int form = 0; form < CONTAINERS; form++) {
+            check_cell(&base, SSM_LAYOUT_ORIGINAL, (container)form, 0);
+            check_cell(&base, SSM_LAYOUT_ORIGINAL, (container)form, 3000);
+        }
+        free(base.logits);
+    }
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static bool same_file(const char *a, const char *b)
@@ -465,6 +486,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_matrix),
+        cmocka_unit_test(original_only_models),
         cmocka_unit_test(round_trip_is_bit_identical),
         cmocka_unit_test(tied_head_is_written_once),
         cmocka_unit_test(fractional_expand_is_exact),
