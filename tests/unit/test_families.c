@@ -1,5 +1,5 @@
-/* What the configurations and tensors of all families resolve to, under every schema; inputs that
- * look odd but must load. */
+/* Models of every family on the fast path: goldens, and the laws that all of them obey: any
+ * chunking, any thread count, any processor, saved states, lengths around the convolution. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,485 +8,441 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "checkpoint/weights.h"
-#include "test_edit.h"
 #include "test_golden.h"
+#include "test_numbers.h"
+#include "test_session.h"
 
-static ssm_checkpoint *open_with(const char *path, const ssm_checkpoint_options *options)
+/* What design promises against float64: 2e-6 of the largest value; measured below 6e-7. */
+#define GOLDEN_TOLERANCE 2e-6
+
+typedef struct family_model {
+    const char *name;    /* below tests/golden */
+    int64_t norm_groups; /* that its goldens are for; 0: the model's own */
+} family_model;
+
+static const family_model models[] = {
+    {"mamba-tied", 0},
+    {"falcon", 0},
+    {"mamba2-g1-chunks", 0},
+    {"mamba2-g4-limit", 1},
+    {"hybrid/mamba-attention", 0},
+    {"hybrid/mamba2-attention", 0},
+    {"hybrid/transformer", 0},
+    {"hybrid/mamba2-wide", 0},
+    {"hybrid/mamba2-no-norm", 0},
+};
+enum { MODELS = sizeof models / sizeof models[0] };
+
+static ssm_model *open_model(const family_model *m, ssm_isa isa)
 {
+    char path[TEST_PATH_MAX];
     ssm_checkpoint *checkpoint = NULL;
+    ssm_model *model = NULL;
     ssm_error err;
     ssm_error_clear(&err);
-    if (ssm_checkpoint_open(path, options, &checkpoint, &err) != SSM_STATUS_OK) {
-        fail_msg("%s: %s (%s, %s)", path, err.message, err.file, err.tensor);
+    const ssm_checkpoint_options options = {.norm_groups = m->norm_groups};
+    if (ssm_checkpoint_open(golden_model_path(path, m->name), &options, &checkpoint, &err) !=
+            SSM_STATUS_OK ||
+        ssm_model_create(checkpoint, isa, &model, &err) != SSM_STATUS_OK) {
+        fail_msg("%s: %s", m->name, err.message);
     }
-    return checkpoint;
+    return model;
 }
 
-static ssm_checkpoint *open_golden(const char *folder, const char *name)
+/* ---- goldens --------------------------------------------------------------------------------- */
+
+typedef struct hidden_states {
+    float *data; /* [n_layers+1][count][D] */
+    int64_t count, d_model;
+} hidden_states;
+
+static void take_hidden(void *context, const ssm_tap *tap)
 {
-    char relative[128];
-    char path[TEST_PATH_MAX];
-    snprintf(relative, sizeof relative, "%s/%s", folder, name);
-    return open_with(test_golden_path(path, relative), NULL);
+    hidden_states *h = context;
+    const int64_t row = tap->point == SSM_TAP_EMBED ? 0 : tap->layer + 1;
+    ssm_tap_copy(tap, h->data + (row * h->count + tap->position) * h->d_model);
 }
 
-static void expect_note(const ssm_checkpoint *checkpoint, const char *part)
+static void check_golden(const family_model *m, ssm_isa isa)
 {
-    for (int64_t i = 0; i < ssm_checkpoint_note_count(checkpoint); i++) {
-        if (strstr(ssm_checkpoint_note(checkpoint, i), part) != NULL) {
-            return;
+    ssm_model *model = open_model(m, isa);
+    ssm_session *session = test_session_create(model, NULL, 0);
+    for (int sequence = 0; sequence < GOLDEN_SEQUENCES; sequence++) {
+        golden_sequence want = golden_read(m->name, sequence);
+        hidden_states h = {.data = test_floats(want.n_hidden),
+                           .count = want.count,
+                           .d_model = ssm_model_config(model)->d_model};
+        const ssm_observer observer = {.context = &h,
+                                       .points = 1U << SSM_TAP_EMBED | 1U << SSM_TAP_RESID_POST,
+                                       .read = take_hidden};
+        ssm_session_reset(session);
+        ssm_session_set_observer(session, &observer);
+        float *logits = test_logits(session, model, want.ids, want.count, 0);
+        test_assert_near_f32(m->name, logits, want.logits, want.n_logits, GOLDEN_TOLERANCE);
+        const int64_t stream = want.count * h.d_model;
+        for (int64_t begin = 0; begin < want.n_hidden; begin += stream) {
+            test_assert_near_f32(m->name, h.data + begin, want.hidden + begin, stream,
+                                 GOLDEN_TOLERANCE);
         }
+        free(logits);
+        free(h.data);
+        golden_free(&want);
     }
-    fail_msg("%s has no note \"%s\"", ssm_checkpoint_path(checkpoint), part);
+    ssm_session_free(session);
+    ssm_model_free(model);
 }
 
-/* Field by field, so that a failure names the field. */
-static void expect_config(const ssm_config *got, const ssm_config *want)
-{
-#define SAME(field) assert_int_equal(got->field, want->field)
-    SAME(family);
-    SAME(vocab_size);
-    SAME(d_model);
-    SAME(n_layers);
-    SAME(d_inner);
-    SAME(d_state);
-    SAME(d_conv);
-    SAME(dt_rank);
-    SAME(n_heads);
-    SAME(head_dim);
-    SAME(n_groups);
-    SAME(d_ssm);
-    SAME(norm_groups);
-    SAME(gated_norm);
-    SAME(norm_before_gate);
-    SAME(D_per_channel);
-    SAME(n_query_heads);
-    SAME(n_kv_heads);
-    SAME(attention_head_dim);
-    SAME(attention_conv);
-    SAME(rotary_dim);
-    SAME(rotary_interleaved);
-    SAME(d_mlp);
-    SAME(layer_norm);
-    SAME(tied);
-#undef SAME
-    assert_true(got->dt_limit_low == want->dt_limit_low);
-    assert_true(got->dt_limit_high == want->dt_limit_high);
-    assert_true(got->norm_eps == want->norm_eps);
-    assert_true(got->mixer_norm_eps == want->mixer_norm_eps);
-    assert_true(got->rotary_base == want->rotary_base);
-    assert_true(got->softmax_scale == want->softmax_scale);
-}
-
-/* ---- what Hugging Face and the original code wrote ------------------------------------------- */
-
-static void hugging_face(void **state)
+static void goldens(void **state)
 {
     (void)state;
-    const ssm_config falcon = {.family = SSM_FAMILY_FALCON_MAMBA,
-                               .vocab_size = 97,
-                               .d_model = 32,
-                               .n_layers = 2,
-                               .d_inner = 48,
-                               .d_state = 16,
-                               .d_conv = 4,
-                               .dt_rank = 12,
-                               .norm_eps = 1e-5,
-                               .mixer_norm_eps = 1e-6};
-    const ssm_config one_group = {.family = SSM_FAMILY_MAMBA2,
-                                  .vocab_size = 97,
-                                  .d_model = 32,
-                                  .n_layers = 2,
-                                  .d_inner = 64,
-                                  .d_state = 16,
-                                  .d_conv = 4,
-                                  .n_heads = 8,
-                                  .head_dim = 8,
-                                  .n_groups = 1,
-                                  .d_ssm = 64,
-                                  .norm_groups = 1,
-                                  .gated_norm = true,
-                                  .dt_limit_high = INFINITY,
-                                  .norm_eps = 1e-5,
-                                  .mixer_norm_eps = 1e-5,
-                                  .tied = true};
-    ssm_config four_groups = one_group;
-    four_groups.n_groups = 4;
-    four_groups.norm_groups = 4;
-    four_groups.d_state = 24;
-    four_groups.dt_limit_low = 0.02;
-    four_groups.dt_limit_high = 0.6;
-    four_groups.tied = false;
-    const struct {
-        const char *name;
-        const ssm_config *config;
-        ssm_layer_kind kind;
-    } models[] = {{"falcon", &falcon, SSM_LAYER_MAMBA},
-                  {"mamba2-g1-chunks", &one_group, SSM_LAYER_MAMBA2},
-                  {"mamba2-g4-limit", &four_groups, SSM_LAYER_MAMBA2}};
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        ssm_checkpoint *checkpoint = open_golden("hf-tiny", models[i].name);
-        expect_config(ssm_checkpoint_config(checkpoint), models[i].config);
-        assert_int_equal(ssm_checkpoint_layer_kind(checkpoint, 1), models[i].kind);
-        for (int64_t k = 0; k < ssm_checkpoint_count(checkpoint); k++) {
-            assert_true(ssm_checkpoint_used(checkpoint, k));
-        }
-        ssm_checkpoint_close(checkpoint);
+    for (int i = 0; i < MODELS; i++) {
+        check_golden(&models[i], SSM_ISA_AUTO);
+        check_golden(&models[i], SSM_ISA_PORTABLE);
     }
 }
 
-static void original_code(void **state)
+/* Without the option every group of channels has a norm of its own. */
+static void grouped_norm(void **state)
 {
     (void)state;
-    const ssm_config attention = {.family = SSM_FAMILY_MAMBA2,
-                                  .vocab_size = 32, /* 27, in eights */
-                                  .d_model = 24,
-                                  .n_layers = 4,
-                                  .d_inner = 48,
-                                  .d_state = 6,
-                                  .d_conv = 3,
-                                  .n_heads = 6,
-                                  .head_dim = 8,
-                                  .n_groups = 2,
-                                  .d_ssm = 48,
-                                  .norm_groups = 2,
-                                  .gated_norm = true,
-                                  .dt_limit_high = INFINITY,
-                                  .norm_eps = 1e-5,
-                                  .mixer_norm_eps = 1e-5,
-                                  .tied = true,
-                                  .n_query_heads = 4,
-                                  .n_kv_heads = 2,
-                                  .attention_head_dim = 10,
-                                  .attention_conv = 4,
-                                  .rotary_dim = 6,
-                                  .rotary_base = 10000,
-                                  .softmax_scale = 1 / sqrt(10.0),
-                                  .d_mlp = 128}; /* 40, rounded up */
-    const ssm_config wide = {.family = SSM_FAMILY_MAMBA2,
-                             .vocab_size = 24,
-                             .d_model = 20,
-                             .n_layers = 2,
-                             .d_inner = 40,
-                             .d_state = 7,
-                             .d_conv = 4,
-                             .n_heads = 8,
-                             .head_dim = 4,
-                             .n_groups = 4,
-                             .d_ssm = 32,
-                             .norm_groups = 4,
-                             .gated_norm = true,
-                             .norm_before_gate = true,
-                             .D_per_channel = true,
-                             .dt_limit_low = 0.05,
-                             .dt_limit_high = 0.9,
-                             .norm_eps = 1e-5,
-                             .mixer_norm_eps = 1e-5,
-                             .tied = true};
-    ssm_checkpoint *checkpoint = open_golden("hybrid", "mamba2-attention");
-    expect_config(ssm_checkpoint_config(checkpoint), &attention);
-    for (int64_t layer = 0; layer < 4; layer++) {
-        assert_int_equal(ssm_checkpoint_layer_kind(checkpoint, layer),
-                         layer % 2 == 1 ? SSM_LAYER_ATTENTION : SSM_LAYER_MAMBA2);
+    const family_model m = {"mamba2-g4-limit", 0};
+    ssm_model *model = open_model(&m, SSM_ISA_AUTO);
+    for (int sequence = 0; sequence < GOLDEN_SEQUENCES; sequence++) {
+        golden_sequence full = golden_read(m.name, sequence);
+        int64_t count = 0;
+        double *want = golden_grouped_logits(m.name, sequence, &count);
+        float *logits = test_model_logits(model, full.ids, full.count, 0);
+        test_assert_near_f32(m.name, logits, want, count, GOLDEN_TOLERANCE);
+        free(logits);
+        free(want);
+        golden_free(&full);
     }
-    ssm_checkpoint_close(checkpoint);
-    checkpoint = open_golden("hybrid", "mamba2-wide");
-    expect_config(ssm_checkpoint_config(checkpoint), &wide);
-    ssm_checkpoint_close(checkpoint);
-    checkpoint = open_golden("hybrid", "mamba2-no-norm");
-    assert_false(ssm_checkpoint_config(checkpoint)->gated_norm);
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->n_groups, 8);
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->norm_groups, 0);
-    ssm_checkpoint_close(checkpoint);
-    checkpoint = open_golden("hybrid", "mamba-attention");
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->family, SSM_FAMILY_MAMBA);
-    assert_int_equal(ssm_checkpoint_layer_kind(checkpoint, 1), SSM_LAYER_ATTENTION);
-    ssm_checkpoint_close(checkpoint);
+    ssm_model_free(model);
 }
 
-/* ---- other schemas of the same tensors ------------------------------------------------------- */
+/* ---- laws ------------------------------------------------------------------------------------ */
 
-static void digest_of(const char *path, char out[64])
+enum { LONG = 150 }; /* more than two tiles and two blocks of the cache */
+
+typedef struct text {
+    ssm_model *model;
+    int32_t ids[LONG];
+    float *whole; /* logits of one call */
+    int64_t V;
+    bool exact; /* sessions have exact_chunks */
+} text;
+
+static ssm_session *session_of(const text *t, const ssm_model *model, ssm_pool *pool,
+                               int64_t max_chunk)
 {
-    ssm_checkpoint *checkpoint = open_with(path, NULL);
-    assert_int_equal(ssm_checkpoint_digest(checkpoint, out, NULL), SSM_STATUS_OK);
-    ssm_checkpoint_close(checkpoint);
-}
-
-typedef struct schema_row {
-    const char *model;
-    const char *config;
-    const char *file, *weights; /* NULL: config.json, model.safetensors */
-    const char *prefix;         /* in place of "backbone." */
-} schema_row;
-
-/* The toy is mamba-tied of hf-tiny: V 97, D 32, 3 layers, N 16; falcon and mamba2-g4-limit. Ids are
- * left out, so that every schema says the same. */
-static const schema_row schema_rows[] = {
-    {"mamba-tied",
-     "{\"model_type\": \"mamba\", \"hidden_size\": 32, \"num_hidden_layers\": 3, \"state_size\": "
-     "16,"
-     " \"layer_norm_epsilon\": 1e-5, \"tie_word_embeddings\": true}",
-     NULL, NULL, "backbone."},
-    /* no family, no ssm_cfg.layer: keys tell */
-    {"mamba-tied",
-     "{\"d_model\": 32, \"n_layer\": 3, \"vocab_size\": 97, \"ssm_cfg\": {},"
-     " \"pad_vocab_size_multiple\": 1}",
-     NULL, NULL, "backbone."},
-    {"mamba-tied",
-     "{\"d_model\": 32, \"n_layer\": 3, \"vocab_size\": 90, \"ssm_cfg\": {\"layer\": \"Mamba1\","
-     " \"d_state\": 16, \"expand\": 2, \"dt_rank\": \"auto\", \"dt_min\": 0.5}, \"rms_norm\": true,"
-     " \"residual_in_fp32\": true, \"fused_add_norm\": true, \"tie_embeddings\": true}",
-     NULL, NULL, "backbone."},
-    /* state-spaces' own model fed to transformers and back: HF keys beside the original's */
-    {"mamba-tied",
-     "{\"model_type\": \"mamba\", \"d_model\": 32, \"n_layer\": 3, \"ssm_cfg\": {}, \"d_inner\": "
-     "64,"
-     " \"hidden_size\": 32, \"_name_or_path\": \"x\", \"rms_norm\": true, \"expand\": 2}",
-     NULL, NULL, "model.backbone."},
-    /* architectures in place of model_type */
-    {"mamba-tied", "{\"architectures\": [\"MambaForCausalLM\"], \"hidden_size\": 32}", NULL, NULL,
-     "module.backbone."},
-    {"falcon",
-     "{\"model_type\": \"falcon_mamba\", \"hidden_size\": 32, \"intermediate_size\": 48,"
-     " \"expand\": 16, \"tie_word_embeddings\": false, \"mixer_rms_eps\": 1e-6}",
-     NULL, NULL, "backbone."},
-    {"falcon", "{\"architectures\": [\"FalconMambaForCausalLM\"], \"tie_word_embeddings\": false}",
-     NULL, "weights.safetensors", "model."},
-    {"mamba2-g4-limit",
-     "{\"model_type\": \"mamba2\", \"n_groups\": 4, \"time_step_limit\": [0.02, 0.6],"
-     " \"num_heads\": 8, \"head_dim\": 8, \"state_size\": 24, \"tie_word_embeddings\": false}",
-     NULL, NULL, "backbone."},
-    /* no family at all: dt_bias tells; groups by state_size */
-    {"mamba2-g4-limit",
-     "{\"state_size\": 24, \"time_step_limit\": [0.02, 0.6], \"hidden_size\": 32}", NULL, NULL,
-     "_orig_mod.backbone."},
-    {"mamba2-g4-limit",
-     "{\"d_model\": 32, \"n_layer\": 2, \"vocab_size\": 97, \"pad_vocab_size_multiple\": 1,"
-     " \"ssm_cfg\": {\"layer\": \"Mamba2\", \"d_state\": 24, \"ngroups\": 4, \"headdim\": 8,"
-     " \"dt_limit\": [0.02, 0.6], \"bias\": true, \"rmsnorm\": true, \"norm_before_gate\": false,"
-     " \"D_has_hdim\": false, \"d_ssm\": null, \"chunk_size\": 256}, \"tie_embeddings\": false}",
-     NULL, NULL, "backbone."},
-    /* Codestral's own layout; its model_type is not transformers' */
-    {"mamba2-g4-limit",
-     "{\"dim\": 32, \"n_layers\": 2, \"vocab_size\": 97, \"n_groups\": 4, \"rms_norm\": true,"
-     " \"residual_in_fp32\": true, \"fused_add_norm\": true, \"pad_vocab_size_multiple\": 1,"
-     " \"dt_limit\": [0.02, 0.6], \"tie_embeddings\": false, \"model_type\": \"mamba\"}",
-     "params.json", "consolidated.safetensors", "model.backbone."},
-};
-
-static void write_row(edit *e, const schema_row *row)
-{
-    static const ssm_metadata format = {"format", "pt"};
-    char path[TEST_PATH_MAX];
-    edit_prefix(e, "backbone.", row->prefix);
-    edit_write_text(e, row->file != NULL ? row->file : "config.json", row->config);
-    edit_path(e, row->weights != NULL ? row->weights : "model.safetensors", path);
-    assert_int_equal(ssm_safetensors_write(path, e->tensors, e->count, &format, 1, NULL),
-                     SSM_STATUS_OK);
-}
-
-static void schemas_say_the_same(void **state)
-{
-    (void)state;
-    char first[64] = "";
-    for (size_t i = 0; i < sizeof schema_rows / sizeof schema_rows[0]; i++) {
-        const schema_row *row = &schema_rows[i];
-        char golden[TEST_PATH_MAX];
-        char digest[64];
-        edit *e = edit_create(golden_model_path(golden, row->model));
-        write_row(e, row);
-        digest_of(e->directory, digest);
-        if (i == 0 || strcmp(row->model, schema_rows[i - 1].model) != 0) {
-            strcpy(first, digest);
-        } else if (strcmp(first, digest) != 0) {
-            fail_msg("%s: another digest: %s", row->model, row->config);
-        }
-        edit_free(e);
+    const ssm_session_options options = {
+        .pool = pool, .max_chunk = max_chunk, .exact_chunks = t->exact};
+    ssm_session *session = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    if (ssm_session_create(model, &options, &session, &err) != SSM_STATUS_OK) {
+        fail_msg("session: %s", err.message);
     }
+    return session;
 }
 
-/* ---- odd but right --------------------------------------------------------------------------- */
-
-typedef struct odd_row {
-    const char *key, *json;
-    const char *note; /* NULL: none */
-} odd_row;
-
-static const odd_row mamba2_odd[] = {
-    {"time_step_min", "0.5", NULL}, /* initialisation only */
-    {"time_step_limit", "[0.0, {\"__float__\": \"Infinity\"}]", NULL},
-    {"time_step_limit", "[{\"__float__\": \"-Infinity\"}, 3.4028234663852886e+38]", NULL},
-    {"time_step_rank", "\"auto\"", NULL},
-    {"architectures", NULL, NULL},
-    {"rms_norm", "false", "rms_norm = false; transformers does not read it"},
-    {"n_groups", NULL, "does not say n_groups; 4 of d_state 24 are read off in_proj and state_"},
-    {"tie_word_embeddings", NULL, "the family's default is false"},
-    {"expand", "2.0", NULL},
-    {"num_heads", NULL, NULL},
-    {"layers_block_type", "[\"mamba2\", \"mamba2\"]", NULL},
-};
-
-static void odd_mamba2(void **state)
+static text text_create(const family_model *m, bool exact)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof mamba2_odd / sizeof mamba2_odd[0]; i++) {
-        const odd_row *row = &mamba2_odd[i];
-        char golden[TEST_PATH_MAX];
-        edit *e = edit_create(golden_model_path(golden, "mamba2-g4-limit"));
-        edit_config(e, row->key, row->json);
-        edit_write(e);
-        ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
-        const ssm_config *config = ssm_checkpoint_config(checkpoint);
-        assert_int_equal(config->n_groups, 4);
-        if (strcmp(row->key, "time_step_limit") == 0) {
-            assert_true(config->dt_limit_low == 0 && isinf(config->dt_limit_high));
-        }
-        if (row->note != NULL) {
-            expect_note(checkpoint, row->note);
-        }
-        ssm_checkpoint_close(checkpoint);
-        edit_free(e);
+    text t = {.model = open_model(m, SSM_ISA_AUTO), .exact = exact};
+    t.V = ssm_model_config(t.model)->vocab_size;
+    toy_ids(ssm_model_config(t.model), 17, t.ids, LONG);
+    ssm_session *session = session_of(&t, t.model, NULL, 0);
+    t.whole = test_logits(session, t.model, t.ids, LONG, 0);
+    ssm_session_free(session);
+    return t;
+}
+
+static void text_free(text *t)
+{
+    free(t->whole);
+    ssm_model_free(t->model);
+}
+
+/* Layers of Mamba-2 go chunk by chunk unless told otherwise, which rounds by where the text is cut;
+ * all others keep the bits. */
+static void assert_law(const text *t, const char *what, const float *got, const float *want,
+                       int64_t rows)
+{
+    if (t->exact || ssm_model_config(t->model)->n_heads == 0) {
+        test_assert_same_bits(what, got, want, rows * t->V);
+        return;
     }
-}
-
-static void bare_infinity(void **state)
-{
-    (void)state;
-    char golden[TEST_PATH_MAX];
-    edit *e = edit_create(golden_model_path(golden, "mamba2-g4-limit"));
-    edit_write(e);
-    edit_write_text(e, "config.json",
-                    "{\"model_type\": \"mamba2\", \"n_groups\": 4, \"time_step_limit\": [0.01, "
-                    "Infinity], \"tie_word_embeddings\": false}");
-    ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
-    assert_true(ssm_checkpoint_config(checkpoint)->dt_limit_low == 0.01);
-    assert_true(isinf(ssm_checkpoint_config(checkpoint)->dt_limit_high));
-    ssm_checkpoint_close(checkpoint);
-    edit_free(e);
-}
-
-static void odd_falcon(void **state)
-{
-    (void)state;
-    char golden[TEST_PATH_MAX];
-    edit *e = edit_create(golden_model_path(golden, "falcon"));
-    edit_config(e, "mixer_rms_eps", NULL);
-    edit_config(e, "use_falcon_mambapy", "true");
-    edit_add(e, "backbone.layers.1.mixer.b_c_rms", SSM_DTYPE_F32, (const int64_t[3]){16});
-    edit_add(e, "backbone.layers.1.mixer.dt_rms", SSM_DTYPE_F32, (const int64_t[3]){12});
-    edit_write(e);
-    ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
-    assert_true(ssm_checkpoint_config(checkpoint)->mixer_norm_eps == 1e-6);
-    expect_note(checkpoint, "does not say mixer_rms_eps; 1e-6");
-    expect_note(checkpoint, "expand = 16, which would make d_inner 512; intermediate_size = 48");
-    expect_note(checkpoint, "b_c_rms F32 [16] belongs to no slot of a falcon_mamba model");
-    expect_note(checkpoint, "dt_rms F32 [12] belongs to no slot");
-    ssm_checkpoint_close(checkpoint);
-    edit_free(e);
-}
-
-/* LayerNorm by its biases; an MLP by its tensors. */
-static void layer_norm_and_mlp(void **state)
-{
-    (void)state;
-    char golden[TEST_PATH_MAX];
-    edit *e = edit_create(golden_model_path(golden, "mamba2-g4-limit"));
-    edit_config(e, "d_intermediate", "5");
-    edit_add(e, "backbone.norm_f.bias", SSM_DTYPE_F32, (const int64_t[3]){32});
-    for (int layer = 0; layer < 2; layer++) {
-        static const struct {
-            const char *name;
-            int64_t dims[3];
-        } more[] = {{"norm.bias", {32}},
-                    {"norm2.weight", {32}},
-                    {"norm2.bias", {32}},
-                    {"mlp.fc1.weight", {10, 32}},
-                    {"mlp.fc2.weight", {32, 5}}};
-        for (size_t k = 0; k < sizeof more / sizeof more[0]; k++) {
-            char name[96];
-            snprintf(name, sizeof name, "backbone.layers.%d.%s", layer, more[k].name);
-            edit_add(e, name, SSM_DTYPE_F32, more[k].dims);
-        }
+    double *expected = test_doubles(rows * t->V);
+    for (int64_t i = 0; i < rows * t->V; i++) {
+        expected[i] = (double)want[i];
     }
-    edit_write(e);
-    ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
-    assert_true(ssm_checkpoint_config(checkpoint)->layer_norm);
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->d_mlp, 5);
-    const ssm__weights *weights = ssm__checkpoint_weights(checkpoint);
-    assert_non_null(weights->layers[1].norm2_bias.data);
-    assert_non_null(weights->layers[1].fc2.data);
-    assert_non_null(weights->norm_f_bias.data);
-    ssm_checkpoint_close(checkpoint);
-    edit_free(e);
+    test_assert_near_f32(what, got, expected, rows * t->V, GOLDEN_TOLERANCE);
+    free(expected);
 }
 
-/* The original's ids stand in generation_config.json. */
-static void ids_beside_the_original(void **state)
+static void any_chunking(void **state)
 {
     (void)state;
-    char golden[TEST_PATH_MAX];
-    edit *e = edit_create(golden_model_path(golden, "mamba-tied"));
-    write_row(e, &schema_rows[1]);
-    edit_write_text(e, "generation_config.json",
-                    "{\"bos_token_id\": 1, \"eos_token_id\": [2, 5], \"pad_token_id\": null}");
-    ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->bos_id, 1);
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->eos_id, 2);
-    assert_int_equal(ssm_checkpoint_config(checkpoint)->pad_id, -1);
-    ssm_checkpoint_close(checkpoint);
-    edit_free(e);
-}
-
-/* ---- groups of the norm ---------------------------------------------------------------------- */
-
-static void groups_of_the_norm(void **state)
-{
-    (void)state;
-    char path[TEST_PATH_MAX];
-    char plain[64];
-    char other[64];
-    golden_model_path(path, "mamba2-g4-limit");
-    digest_of(path, plain);
-    for (int64_t groups = 1; groups <= 8; groups *= 2) {
-        const ssm_checkpoint_options options = {.norm_groups = groups};
-        ssm_checkpoint *checkpoint = open_with(path, &options);
-        assert_int_equal(ssm_checkpoint_config(checkpoint)->norm_groups, groups);
-        assert_int_equal(ssm_checkpoint_digest(checkpoint, other, NULL), SSM_STATUS_OK);
-        assert_int_equal(strcmp(plain, other) == 0, groups == 4);
-        ssm_checkpoint_close(checkpoint);
-    }
     static const struct {
-        const char *model;
-        int64_t groups;
-        const char *part;
-    } wrong[] = {{"mamba2-g4-limit", 3, "norm groups = 3 was asked for; expected a divisor of"},
-                 {"mamba2-g4-limit", 16, "n_heads = 8 and d_ssm = 64"},
-                 {"mamba2-g4-limit", -1, "norm groups = -1"},
-                 {"mamba-tied", 1, "the model has no gated norm"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        const ssm_checkpoint_options options = {.norm_groups = wrong[i].groups};
-        ssm_checkpoint *checkpoint = NULL;
-        ssm_error err;
-        ssm_error_clear(&err);
-        golden_model_path(path, wrong[i].model);
-        assert_int_equal(ssm_checkpoint_open(path, &options, &checkpoint, &err), SSM_STATUS_USAGE);
-        assert_non_null(strstr(err.message, wrong[i].part));
+        int64_t max_chunk, call;
+    } ways[] = {{0, 1}, {0, 3}, {0, 64}, {0, 100}, {1, 0}, {5, 0}, {64, 33}, {100, 0}};
+    for (int i = 0; i < 2 * MODELS; i++) {
+        text t = text_create(&models[i / 2], i % 2 != 0);
+        for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
+            ssm_session *session = session_of(&t, t.model, NULL, ways[way].max_chunk);
+            float *got = test_logits(session, t.model, t.ids, LONG, ways[way].call);
+            assert_law(&t, models[i / 2].name, got, t.whole, LONG);
+            free(got);
+            ssm_session_free(session);
+        }
+        text_free(&t);
+    }
+}
+
+/* Lengths around the width of the convolution, cut everywhere. */
+static void short_texts(void **state)
+{
+    (void)state;
+    enum { MOST = 9 };
+    for (int i = 0; i < 2 * MODELS; i++) {
+        text t = text_create(&models[i / 2], i % 2 != 0);
+        ssm_session *session = session_of(&t, t.model, NULL, 0);
+        for (int64_t count = 0; count <= MOST; count++) {
+            for (int64_t cut = 0; cut <= count; cut++) {
+                ssm_session_reset(session);
+                float *first = test_logits(session, t.model, t.ids, cut, 0);
+                float *second = test_logits(session, t.model, t.ids + cut, count - cut, 0);
+                assert_int_equal(ssm_session_position(session), count);
+                assert_law(&t, models[i / 2].name, first, t.whole, cut);
+                assert_law(&t, models[i / 2].name, second, t.whole + cut * t.V, count - cut);
+                free(first);
+                free(second);
+            }
+        }
+        ssm_session_free(session);
+        text_free(&t);
+    }
+}
+
+static void any_thread_count(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2, 7, 16};
+    for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
+        ssm_pool *pool = test_pool_create(threads[k]);
+        for (int i = 0; i < 2 * MODELS; i++) {
+            text t = text_create(&models[i / 2], i % 2 != 0);
+            ssm_session *session = session_of(&t, t.model, pool, 0);
+            float *got = test_logits(session, t.model, t.ids, LONG, 0);
+            test_assert_same_bits(models[i / 2].name, got, t.whole, LONG * t.V);
+            ssm_session_reset(session);
+            float *decoded = test_logits(session, t.model, t.ids, 5, 1);
+            assert_law(&t, models[i / 2].name, decoded, t.whole, 5);
+            free(decoded);
+            free(got);
+            ssm_session_free(session);
+            text_free(&t);
+        }
+        ssm_pool_free(pool);
+    }
+}
+
+static void any_processor(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * MODELS; i++) {
+        text t = text_create(&models[i / 2], i % 2 != 0);
+        for (int isa = SSM_ISA_PORTABLE; isa <= SSM_ISA_AVX512; isa++) {
+            if (!ssm_isa_supported((ssm_isa)isa)) {
+                continue;
+            }
+            ssm_model *model = open_model(&models[i / 2], (ssm_isa)isa);
+            ssm_session *session = session_of(&t, model, NULL, 0);
+            float *got = test_logits(session, model, t.ids, LONG, 0);
+            ssm_session_free(session);
+            test_assert_same_bits(models[i / 2].name, got, t.whole, LONG * t.V);
+            free(got);
+            ssm_model_free(model);
+        }
+        text_free(&t);
+    }
+}
+
+/* ---- saved states ---------------------------------------------------------------------------- */
+
+static unsigned char *save(const ssm_session *session, size_t *bytes)
+{
+    *bytes = ssm_session_state_size(session);
+    unsigned char *block = malloc(*bytes);
+    assert_non_null(block);
+    ssm_session_save(session, block);
+    return block;
+}
+
+/* Into a session that has seen another text, longer or shorter. */
+static void check_saved(const text *t, const char *name, int64_t at, int64_t before)
+{
+    ssm_error err;
+    ssm_error_clear(&err);
+    ssm_session *from = session_of(t, t->model, NULL, 0);
+    ssm_session *to = session_of(t, t->model, NULL, 0);
+    free(test_logits(from, t->model, t->ids, at, 0));
+    free(test_logits(to, t->model, t->ids + 7, before, 0));
+    size_t bytes;
+    unsigned char *block = save(from, &bytes);
+    assert_int_equal(ssm_session_restore(to, block, bytes, &err), SSM_STATUS_OK);
+    assert_int_equal(ssm_session_position(to), at);
+    float *want = test_logits(from, t->model, t->ids + at, LONG - at, 0);
+    float *got = test_logits(to, t->model, t->ids + at, LONG - at, 0);
+    test_assert_same_bits(name, got, want, (LONG - at) * t->V);
+    free(want);
+    free(got);
+    free(block);
+    ssm_session_free(from);
+    ssm_session_free(to);
+}
+
+static void saved_states(void **state)
+{
+    (void)state;
+    static const int64_t places[] = {0, 1, 5, 64, 70, 130};
+    for (int i = 0; i < 2 * MODELS; i++) {
+        text t = text_create(&models[i / 2], i % 2 != 0);
+        for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
+            check_saved(&t, models[i / 2].name, places[k], 3);
+            check_saved(&t, models[i / 2].name, places[k], LONG - 7);
+        }
+        text_free(&t);
+    }
+}
+
+/* A block that is cut, or whose position claims more than it holds, leaves the session as it was.
+ */
+static void damaged_states(void **state)
+{
+    (void)state;
+    ssm_error err;
+    ssm_error_clear(&err);
+    for (int i = 0; i < 2 * MODELS; i++) {
+        text t = text_create(&models[i / 2], i % 2 != 0);
+        ssm_session *session = session_of(&t, t.model, NULL, 0);
+        free(test_logits(session, t.model, t.ids, 5, 0));
+        size_t bytes;
+        unsigned char *block = save(session, &bytes);
+        for (size_t cut = 1; cut <= bytes; cut = 3 * cut + 1) {
+            assert_int_equal(ssm_session_restore(session, block, bytes - cut, &err),
+                             SSM_STATUS_USAGE);
+        }
+        static const int64_t claims[] = {-1, 6, 1 << 20, INT64_MAX / 2, INT64_MAX};
+        for (size_t k = 0; k < sizeof claims / sizeof claims[0]; k++) {
+            unsigned char *bad = malloc(bytes);
+            assert_non_null(bad);
+            memcpy(bad, block, bytes);
+            int64_t position = 5; /* behind magic, n_layers, d_inner, d_state, d_conv */
+            assert_memory_equal(bad + 40, &position, sizeof position);
+            memcpy(bad + 40, &claims[k], sizeof claims[k]);
+            const bool grows =
+                t.model && bytes != 0 && claims[k] >= 0 && ssm_session_token_size(t.model) == 0;
+            if (!grows) { /* elsewhere the position is not tied to the size */
+                assert_int_equal(ssm_session_restore(session, bad, bytes, &err), SSM_STATUS_USAGE);
+            }
+            free(bad);
+        }
+        assert_int_equal(ssm_session_position(session), 5);
+        float *got = test_logits(session, t.model, t.ids + 5, 5, 0);
+        assert_law(&t, models[i / 2].name, got, t.whole + 5 * t.V, 5);
+        free(got);
+        free(block);
+        ssm_session_free(session);
+        text_free(&t);
+    }
+}
+
+/* Only layers of attention make a state grow, by the keys and values of a token. */
+static void state_sizes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * MODELS; i++) {
+        text t = text_create(&models[i / 2], i % 2 != 0);
+        const ssm_config *c = ssm_model_config(t.model);
+        int64_t attention = 0;
+        for (int64_t layer = 0; layer < c->n_layers; layer++) {
+            attention += ssm_checkpoint_layer_kind(ssm_model_checkpoint(t.model), layer) ==
+                         SSM_LAYER_ATTENTION;
+        }
+        const size_t token =
+            (size_t)(attention * 2 * c->n_kv_heads * c->attention_head_dim) * sizeof(float);
+        ssm_session *session = session_of(&t, t.model, NULL, 0);
+        const size_t empty = ssm_session_state_size(session);
+        assert_int_equal(ssm_session_token_size(t.model), token);
+        free(test_logits(session, t.model, t.ids, 70, 0));
+        assert_int_equal(ssm_session_state_size(session), empty + 70 * token);
+        ssm_session_reset(session);
+        assert_int_equal(ssm_session_state_size(session), empty);
+        ssm_session_free(session);
+        text_free(&t);
+    }
+}
+
+/* ---- settings that must not matter ----------------------------------------------------------- */
+
+/* The model's directory with another time_step_min in config.json, which may hold a bare Infinity:
+ * it is edited as text. */
+static void copy_with_time_step_min(const char *from, const char *directory)
+{
+    char path[TEST_PATH_MAX + 32], link[TEST_PATH_MAX + 32], json[4096];
+    snprintf(path, sizeof path, "%s/config.json", from);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    json[fread(json, 1, sizeof json - 1, file)] = '\0';
+    fclose(file);
+    static const char old[] = "\"time_step_min\": 0.001,", new[] = "\"time_step_min\": 0.999,";
+    char *at = strstr(json, old);
+    assert_non_null(at);
+    memcpy(at, new, sizeof new - 1);
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(json, file);
+    fclose(file);
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    snprintf(link, sizeof link, "%s/model.safetensors", directory);
+    assert_int_equal(symlink(path, link), 0);
+}
+
+/* It is for initialisation only. */
+static void time_step_min_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const hf[] = {"mamba-tied", "falcon", "mamba2-g1-chunks", "mamba2-g4-limit"};
+    for (size_t i = 0; i < sizeof hf / sizeof hf[0]; i++) {
+        const family_model m = {hf[i], 0};
+        text t = text_create(&m, false);
+        char path[TEST_PATH_MAX], directory[TEST_PATH_MAX];
+        test_make_directory(directory);
+        copy_with_time_step_min(golden_model_path(path, hf[i]), directory);
+        ssm_model *model = test_model_open(directory, SSM_ISA_AUTO);
+        float *got = test_model_logits(model, t.ids, LONG, 0);
+        test_assert_same_bits(hf[i], got, t.whole, LONG * t.V);
+        free(got);
+        ssm_model_free(model);
+        test_remove_directory(directory);
+        text_free(&t);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hugging_face),         cmocka_unit_test(original_code),
-        cmocka_unit_test(schemas_say_the_same), cmocka_unit_test(odd_mamba2),
-        cmocka_unit_test(bare_infinity),        cmocka_unit_test(odd_falcon),
-        cmocka_unit_test(layer_norm_and_mlp),   cmocka_unit_test(ids_beside_the_original),
-        cmocka_unit_test(groups_of_the_norm),
+        cmocka_unit_test(goldens),          cmocka_unit_test(grouped_norm),
+        cmocka_unit_test(any_chunking),     cmocka_unit_test(short_texts),
+        cmocka_unit_test(any_thread_count), cmocka_unit_test(any_processor),
+        cmocka_unit_test(saved_states),     cmocka_unit_test(damaged_states),
+        cmocka_unit_test(state_sizes),      cmocka_unit_test(time_step_min_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
