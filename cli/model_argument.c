@@ -1,5 +1,6 @@
 #include "model_argument.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,28 +69,51 @@ static const char *set_variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-bool cli_cache_directory(char out[PATH_MAX])
+/* directory/rest, with the ~ of a file of settings that no shell has expanded. */
+static bool join_expanded(char out[PATH_MAX], const char *directory, const char *rest)
 {
-    const char *value = set_variable("HF_HUB_CACHE");
-    if (value != NULL) {
-        return snprintf(out, PATH_MAX, "%s", value) < PATH_MAX;
+    const char *home = set_variable("HOME");
+    char expanded[PATH_MAX];
+    if (directory[0] == '~' && (directory[1] == '/' || directory[1] == '\0') && home != NULL) {
+        if (snprintf(expanded, sizeof expanded, "%s%s", home, directory + 1) >= PATH_MAX) {
+            return false;
+        }
+        directory = expanded;
     }
-    value = set_variable("HF_HOME");
-    if (value != NULL) {
-        return join(out, value, "hub");
-    }
-    value = set_variable("XDG_CACHE_HOME");
-    if (value != NULL) {
-        return join(out, value, "huggingface/hub");
-    }
-    value = set_variable("HOME");
-    return value != NULL && join(out, value, ".cache/huggingface/hub");
+    return rest == NULL ? snprintf(out, PATH_MAX, "%s", directory) < PATH_MAX
+                        : join(out, directory, rest);
 }
 
-/* "org/name" or "name", of the characters that names on the hub have. */
-static bool is_hub_name(const char *text)
+/* As huggingface_hub: the first variable that is set decides. */
+bool cli_cache_directory(char out[PATH_MAX])
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    static const struct {
+        const char *variable, *rest;
+    } places[] = {{"HF_HUB_CACHE", NULL},
+                  {"HUGGINGFACE_HUB_CACHE", NULL},
+                  {"HF_HOME", "hub"},
+                  {"XDG_CACHE_HOME", "huggingface/hub"},
+                  {"HOME", ".cache/huggingface/hub"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *value = set_variable(places[i].variable);
+        if (value != NULL) {
+            return join_expanded(out, value, places[i].rest);
+        }
+    }
+    return false;
+}
+
+/* "org/name" or "name", each perhaps with "@revision". */
+typedef struct hub_name {
+    char name[208];
+    char revision[128]; /* "" : main */
+} hub_name;
+
+static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+
+/* Of the characters that names on the hub have. */
+static bool is_plain_name(const char *text)
+{
     size_t first = strspn(text, plain);
     if (first == 0 || text[0] == '.' || text[0] == '-' || strlen(text) > 200) {
         return false;
@@ -100,6 +124,43 @@ static bool is_hub_name(const char *text)
     size_t second = strspn(text + first + 1, plain);
     return text[first] == '/' && second > 0 && text[first + 1] != '.' &&
            text[first + 1 + second] == '\0';
+}
+
+/* A branch, a tag, "refs/pr/3" or a commit: no part of it leads elsewhere. */
+static bool is_revision(const char *text)
+{
+    if (strlen(text) >= sizeof((hub_name *)NULL)->revision) {
+        return false;
+    }
+    for (;;) {
+        size_t length = strspn(text, plain);
+        if (length == 0 || text[0] == '.' || (text[length] != '/' && text[length] != '\0')) {
+            return false;
+        }
+        if (text[length] == '\0') {
+            return true;
+        }
+        text += length + 1;
+    }
+}
+
+static bool parse_hub_name(const char *text, hub_name *out)
+{
+    const char *at = strchr(text, '@');
+    size_t length = at == NULL ? strlen(text) : (size_t)(at - text);
+    *out = (hub_name){.name = ""};
+    if (length >= sizeof out->name) {
+        return false;
+    }
+    memcpy(out->name, text, length);
+    out->name[length] = '\0';
+    if (at != NULL) {
+        if (!is_revision(at + 1)) {
+            return false;
+        }
+        snprintf(out->revision, sizeof out->revision, "%s", at + 1);
+    }
+    return is_plain_name(out->name);
 }
 
 /* First word of a small file. */
@@ -125,12 +186,24 @@ static void cache_folder(const char *name, char out[256])
     }
 }
 
-static ssm_status not_found(const char *argument, const char *cache, ssm_error *err)
+/* " …; to download it: hf download org/name --revision x" */
+static const char *download_command(const hub_name *hub, char out[512])
 {
-    if (cache == NULL || !is_hub_name(argument)) {
+    const bool offline = set_variable("HF_HUB_OFFLINE") != NULL;
+    snprintf(out, 512, "%sto download it: hf download %s%s%s",
+             offline ? "HF_HUB_OFFLINE is set, unset it " : "", hub->name,
+             hub->revision[0] == '\0' ? "" : " --revision ", hub->revision);
+    return out;
+}
+
+static ssm_status not_found(const char *argument, const hub_name *hub, const char *cache,
+                            ssm_error *err)
+{
+    char command[512];
+    if (hub == NULL) {
         return cli_fail(err, SSM_STATUS_FILE, argument, "there is no such model file or directory");
     }
-    if (strchr(argument, '/') == NULL) {
+    if (strchr(hub->name, '/') == NULL) {
         return cli_fail(err, SSM_STATUS_FILE, argument,
                         "there is no such model file or directory, and no model of that name in "
                         "the Hugging Face cache %s",
@@ -138,32 +211,89 @@ static ssm_status not_found(const char *argument, const char *cache, ssm_error *
     }
     return cli_fail(err, SSM_STATUS_FILE, argument,
                     "there is no such model file or directory, and the Hugging Face cache %s does "
-                    "not have it; to download it: hf download %s",
-                    cache, argument);
+                    "not have it; %s",
+                    cache, download_command(hub, command));
+}
+
+/* The first of the commits that the cache has of a model, "" when there is none. */
+static void any_commit(const char *snapshots, char out[128])
+{
+    out[0] = '\0';
+    DIR *directory = opendir(snapshots);
+    if (directory == NULL) {
+        return;
+    }
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        const char *name = entry->d_name;
+        if (name[0] != '.' && strlen(name) < 128 && (out[0] == '\0' || strcmp(name, out) < 0)) {
+            snprintf(out, 128, "%s", name);
+        }
+    }
+    closedir(directory);
+}
+
+/* The model is in the cache, the revision is not. */
+static ssm_status no_revision(const hub_name *hub, const char *cache, const char *folder,
+                              const char *argument, ssm_error *err)
+{
+    char rest[512];
+    char path[PATH_MAX];
+    char commit[128] = "";
+    char command[512];
+    snprintf(rest, sizeof rest, "%s/snapshots", folder);
+    if (join(path, cache, rest)) {
+        any_commit(path, commit);
+    }
+    if (commit[0] == '\0') {
+        return not_found(argument, hub, cache, err);
+    }
+    return cli_fail(err, SSM_STATUS_FILE, argument,
+                    "the Hugging Face cache %s has the model, but not its revision %s; it has "
+                    "commit %s (give %s@%s); %s",
+                    cache, hub->revision[0] == '\0' ? "main" : hub->revision, commit, hub->name,
+                    commit, download_command(hub, command));
+}
+
+/* Sets out->commit: the word of refs/REVISION, or the revision itself when it is a commit. */
+static bool find_commit(const hub_name *hub, const char *cache, const char *folder,
+                        cli_model_path *out)
+{
+    char rest[768];
+    char path[PATH_MAX];
+    const char *revision = hub->revision[0] == '\0' ? "main" : hub->revision;
+    snprintf(rest, sizeof rest, "%s/refs/%s", folder, revision);
+    if (join(path, cache, rest) && read_word(path, out->commit)) {
+        return true;
+    }
+    snprintf(rest, sizeof rest, "%s/snapshots/%s", folder, revision);
+    snprintf(out->commit, sizeof out->commit, "%s", revision);
+    return strchr(revision, '/') == NULL && join(path, cache, rest) && exists(path);
 }
 
 static ssm_status find_in_cache(const char *argument, cli_model_path *out, ssm_error *err)
 {
     char cache[PATH_MAX];
-    if (!is_hub_name(argument) || !cli_cache_directory(cache)) {
-        return not_found(argument, NULL, err);
+    hub_name hub;
+    if (!parse_hub_name(argument, &hub) || !cli_cache_directory(cache)) {
+        return not_found(argument, NULL, NULL, err);
     }
     char folder[256];
     char rest[512];
-    char path[PATH_MAX];
-    cache_folder(argument, folder);
-    snprintf(rest, sizeof rest, "%s/refs/main", folder);
-    if (!join(path, cache, rest) || !read_word(path, out->commit)) {
-        return not_found(argument, cache, err);
+    char command[512];
+    cache_folder(hub.name, folder);
+    if (!find_commit(&hub, cache, folder, out)) {
+        return no_revision(&hub, cache, folder, argument, err);
     }
     snprintf(rest, sizeof rest, "%s/snapshots/%s", folder, out->commit);
     if (!join(out->path, cache, rest) || !exists(out->path)) {
-        return cli_fail(err, SSM_STATUS_FILE, path,
-                        "it names commit %s, which the cache does not have; to download it: hf "
-                        "download %s",
-                        out->commit, argument);
+        snprintf(rest, sizeof rest, "%s/refs/%s", folder,
+                 hub.revision[0] == '\0' ? "main" : hub.revision);
+        char path[PATH_MAX];
+        return cli_fail(err, SSM_STATUS_FILE, join(path, cache, rest) ? path : NULL,
+                        "it names commit %s, which the cache does not have; %s", out->commit,
+                        download_command(&hub, command));
     }
-    snprintf(out->name, sizeof out->name, "%s", argument);
+    snprintf(out->name, sizeof out->name, "%s", hub.name);
     return SSM_STATUS_OK;
 }
 

@@ -13,7 +13,8 @@ typedef struct cli_model_path {
 } cli_model_path;
 
 /* `tiny` is the built-in model (a directory of that name is ./tiny); then an existing path; then a
- * name in the local Hugging Face cache (read only, nothing is downloaded).
+ * name in the local Hugging Face cache (read only, nothing is downloaded): org/name, or
+ * org/name@revision with a branch, a tag or a commit.
  * Errors: FILE; for a name that could be downloaded, with the command that does it. */
 ssm_status cli_resolve_model(const char *argument, cli_model_path *out, ssm_error *err);
 

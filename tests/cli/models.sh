@@ -4,7 +4,7 @@
 . "$(dirname "$0")/_common.sh"
 cd "$scratch"
 model=$SOURCE_DIR/models/tiny
-unset HF_HUB_CACHE HF_HOME XDG_CACHE_HOME
+unset HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_HOME XDG_CACHE_HOME HF_HUB_OFFLINE
 export HOME=$scratch/home
 digest() { grep -m1 -o '"digest": "[^"]*"' out; }
 
@@ -26,7 +26,8 @@ fill() { # folder
 }
 expect 3 info people/small-mamba
 says "people/small-mamba: there is no such model file or directory, and the Hugging Face cache $HOME/.cache/huggingface/hub does not have it; to download it: hf download people/small-mamba"
-for place in HOME=.cache/huggingface/hub XDG_CACHE_HOME=huggingface/hub HF_HOME=hub HF_HUB_CACHE=.; do
+for place in HOME=.cache/huggingface/hub XDG_CACHE_HOME=huggingface/hub HF_HOME=hub HUGGINGFACE_HUB_CACHE=. \
+    HF_HUB_CACHE=.; do
     variable=${place%%=*}
     mkdir -p "$scratch/$variable"
     export "$variable=$scratch/$variable"
@@ -37,6 +38,30 @@ for place in HOME=.cache/huggingface/hub XDG_CACHE_HOME=huggingface/hub HF_HOME=
     prints '"commit": "0123abcd"'
     prints '"name": "people/small-mamba"'
 done
+# Revisions: a branch, a pull request, a commit; what is not there, with what is.
+cached=$HF_HUB_CACHE/models--people--small-mamba
+mkdir -p "$cached/refs/refs/pr"
+printf 0123abcd >"$cached/refs/v1.0"
+printf 0123abcd >"$cached/refs/refs/pr/3"
+for revision in v1.0 refs/pr/3 0123abcd; do
+    expect 0 info "people/small-mamba@$revision" --json
+    [ "$(digest)" = "$wanted" ] || fail "revision $revision"
+    prints '"commit": "0123abcd"'
+done
+expect 3 info people/small-mamba@v2
+says 'has the model, but not its revision v2; it has commit 0123abcd (give people/small-mamba@0123abcd); to download it: hf download people/small-mamba --revision v2'
+HF_HUB_OFFLINE=1 run info people/other
+says 'HF_HUB_OFFLINE is set, unset it to download it: hf download people/other'
+for odd in people/small-mamba@ people/small-mamba@../x people/small-mamba@a//b @main; do
+    expect 3 info "$odd"
+    says 'there is no such model file or directory'
+done
+mv "$cached/refs/main" main
+expect 3 info people/small-mamba
+says 'not its revision main; it has commit 0123abcd'
+mv main "$cached/refs/main"
+ln -s "$HF_HUB_CACHE" "$HOME/tilde"
+HF_HUB_CACHE='~/tilde' expect 0 info people/small-mamba
 rm -r "$HF_HUB_CACHE/models--people--small-mamba/snapshots/0123abcd"
 expect 3 info people/small-mamba
 says 'it names commit 0123abcd, which the cache does not have'
