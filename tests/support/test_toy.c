@@ -1,4 +1,4 @@
-/* test_toy.c: small random Mamba-1 checkpoints, made in code. */
+/* test_toy.c: small random checkpoints, made in code. */
 #include "test_toy.h"
 
 #include <inttypes.h>
@@ -30,6 +30,29 @@ ssm_config toy_config(void)
                         .tied = false,
                         .bos_id = 0,
                         .eos_id = 0,
+                        .pad_id = -1};
+}
+
+ssm_config toy_config_heads(void)
+{
+    return (ssm_config){.family = SSM_FAMILY_MAMBA2,
+                        .vocab_size = 31,
+                        .d_model = 20,
+                        .n_layers = 3,
+                        .d_inner = 40,
+                        .d_state = 5,
+                        .d_conv = 3,
+                        .n_heads = 4,
+                        .head_dim = 10,
+                        .n_groups = 2,
+                        .d_ssm = 40,
+                        .norm_groups = 2,
+                        .gated_norm = true,
+                        .dt_limit_high = (double)INFINITY,
+                        .norm_eps = 1e-5,
+                        .mixer_norm_eps = 1e-5,
+                        .bos_id = -1,
+                        .eos_id = -1,
                         .pad_id = -1};
 }
 
@@ -137,12 +160,63 @@ static void add_layer(builder *b, const ssm_config *c, int64_t layer)
     }
 }
 
+static void add_layer_of_heads(builder *b, const ssm_config *c, int64_t layer)
+{
+    const int64_t D = c->d_model, E = c->d_inner, S = c->d_ssm, H = c->n_heads, K = c->d_conv;
+    const int64_t conv = S + 2 * c->n_groups * c->d_state, rows = 2 * E + conv - S + H;
+    add(b, layer, "norm.weight", DIMS(D), NORMAL(1.0, 0.2));
+    add(b, layer, "mixer.in_proj.weight", DIMS(rows, D), NORMAL(0.0, of_fan_in(D)));
+    add(b, layer, "mixer.conv1d.weight", DIMS(conv, 1, K), NORMAL(0.0, of_fan_in(K)));
+    add(b, layer, "mixer.dt_bias", DIMS(H), UNIFORM(-4.0, 0.5));
+    add(b, layer, "mixer.A_log", DIMS(H), UNIFORM(-0.9, 2.1));
+    add(b, layer, "mixer.D", DIMS(c->D_per_channel ? S : H), NORMAL(0.5, 0.5));
+    add(b, layer, "mixer.out_proj.weight", DIMS(D, E), NORMAL(0.0, of_fan_in(E)));
+    if (c->gated_norm) {
+        add(b, layer, "mixer.norm.weight", DIMS(S), NORMAL(1.0, 0.2));
+    }
+    if (!b->options->no_conv_bias) {
+        add(b, layer, "mixer.conv1d.bias", DIMS(conv), NORMAL(0.0, 0.3));
+    }
+    if (!b->options->no_proj_bias) {
+        add(b, layer, "mixer.in_proj.bias", DIMS(rows), NORMAL(0.0, 0.3));
+        add(b, layer, "mixer.out_proj.bias", DIMS(D), NORMAL(0.0, 0.3));
+    }
+}
+
+/* In the schema of the original code, which can say everything. */
+static void write_config_of_heads(FILE *file, const ssm_config *c, const toy_options *options)
+{
+    static const char *const words[] = {"false", "true"};
+    char limit[64] = "Infinity";
+    if (!isinf(c->dt_limit_high)) {
+        snprintf(limit, sizeof limit, "%.17g", c->dt_limit_high);
+    }
+    fprintf(file,
+            "{\"d_model\": %" PRId64 ", \"n_layer\": %" PRId64 ", \"vocab_size\": %" PRId64
+            ", \"pad_vocab_size_multiple\": 1,\n \"rms_norm\": true, \"tie_embeddings\": %s,\n"
+            " \"ssm_cfg\": {\"layer\": \"Mamba2\", \"d_state\": %" PRId64 ", \"d_conv\": %" PRId64
+            ", \"expand\": %.17g, \"headdim\": %" PRId64 ", \"d_ssm\": %" PRId64
+            ", \"ngroups\": %" PRId64 ",\n  \"D_has_hdim\": %s, \"rmsnorm\": %s,"
+            " \"norm_before_gate\": %s, \"bias\": %s, \"conv_bias\": %s,\n"
+            "  \"dt_limit\": [%.17g, %s]}%s}\n",
+            c->d_model, c->n_layers, c->vocab_size, words[c->tied], c->d_state, c->d_conv,
+            (double)c->d_inner / (double)c->d_model, c->head_dim, c->d_ssm, c->n_groups,
+            words[c->D_per_channel], words[c->gated_norm], words[c->norm_before_gate],
+            words[!options->no_proj_bias], words[!options->no_conv_bias], c->dt_limit_low, limit,
+            options->more_json ? options->more_json : "");
+}
+
 static void write_config(const char *directory, const ssm_config *c, const toy_options *options)
 {
     char path[TEST_PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/config.json", directory);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
+    if (c->family == SSM_FAMILY_MAMBA2) {
+        write_config_of_heads(file, c, options);
+        assert_int_equal(fclose(file), 0);
+        return;
+    }
     fprintf(
         file,
         "{\"architectures\": [\"MambaForCausalLM\"], \"model_type\": \"mamba\",\n"
@@ -177,7 +251,11 @@ void toy_checkpoint(const char *directory, const ssm_config *config, ssm_dtype d
         add(b, -1, "lm_head.weight", DIMS(V, D), NORMAL(0.0, of_fan_in(D)));
     }
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        add_layer(b, config, layer);
+        if (config->family == SSM_FAMILY_MAMBA2) {
+            add_layer_of_heads(b, config, layer);
+        } else {
+            add_layer(b, config, layer);
+        }
     }
 
     char path[TEST_PATH_MAX + 24];

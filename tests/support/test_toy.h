@@ -1,5 +1,6 @@
-/* test_toy.h: small random Mamba-1 checkpoints, made in code. Their weights are random everywhere
- * (no zero biases, no ones, no arange in A_log), so that nothing a model does can go unnoticed. */
+/* test_toy.h: small random Mamba-1 and Mamba-2 checkpoints, made in code. Their weights are random
+ * everywhere (no zero biases, no ones, no arange in A_log), so that nothing a model does can go
+ * unnoticed. */
 #ifndef TEST_TOY_H
 #define TEST_TOY_H
 
@@ -9,6 +10,9 @@
  * vocab_size 31, 3 layers, untied. */
 ssm_config toy_config(void);
 
+/* A Mamba-2 likewise: 4 heads of 10 channels in 2 groups, d_state 5. */
+ssm_config toy_config_heads(void);
+
 typedef struct toy_options {
     bool no_proj_bias, no_conv_bias;
     int64_t claimed_vocab; /* vocab_size in config.json; 0: the rows of the embedding */
@@ -17,7 +21,8 @@ typedef struct toy_options {
     void (*edit)(const char *name, float *values, int64_t count);
 } toy_options;
 
-/* Writes DIRECTORY/config.json and model.safetensors in Hugging Face layout; all tensors are stored
+/* Writes DIRECTORY/config.json and model.safetensors in Hugging Face layout
+ * (Mamba-2: config.json of the original code); all tensors are stored
  * as dtype (F32, F16, BF16). Tensor values depend on seed and name only. The directory must exist.
  * options may be NULL. Fails the test on any error. */
 void toy_checkpoint(const char *directory, const ssm_config *config, ssm_dtype dtype, uint64_t seed,
