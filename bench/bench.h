@@ -79,7 +79,7 @@ bool bench_limits_measure(bench_run *run, bench_limits *out);
 
 /* Operations of all linear maps of the blocks for one token (multiply and add apart). */
 double bench_linear_flops(const ssm_config *config);
-/* Bytes of weights read for one token, head included. */
-double bench_weight_bytes(const ssm_model *model);
+/* Bytes read for one token: weights, head included, and the recurrent state. */
+double bench_token_bytes(const ssm_model *model);
 
 #endif

@@ -37,7 +37,7 @@ static double chunk_flops(const ssm_config *c)
     return 2.0 * (double)c->n_layers * (2.0 * S * N + triangle * (S + G * N));
 }
 
-double bench_weight_bytes(const ssm_model *model)
+double bench_token_bytes(const ssm_model *model)
 {
     const ssm_checkpoint *checkpoint = ssm_model_checkpoint(model);
     double bytes = 0.0;
@@ -47,6 +47,7 @@ double bench_weight_bytes(const ssm_model *model)
                      : 0.0;
     }
     const ssm_config *c = ssm_model_config(model);
+    bytes += (double)(model->conv_count + model->state_count) * (double)sizeof(float);
     /* an untied embedding is read one row a token */
     return c->tied ? bytes
                    : bytes - (double)c->vocab_size * (double)c->d_model *
@@ -121,7 +122,7 @@ static ssm_status sample_decode(bench_run *run, const bench_limits *limits, benc
                                      NULL, err));
     }
     out->seconds = bench_now() - start;
-    out->at_limit = DECODE_STEPS * bench_weight_bytes(run->model) / (1e9 * limits->read_gbps);
+    out->at_limit = DECODE_STEPS * bench_token_bytes(run->model) / (1e9 * limits->read_gbps);
     return SSM_STATUS_OK;
 }
 

@@ -461,13 +461,13 @@ const cli_command cli_command_bench = {
         "of the machine in turn, in the same rounds, so that a ratio does not depend on what else "
         "the machine does.\n\n"
         "Limits: gemm+scan is the time of the matrix products at OpenBLAS's sgemm rate plus the "
-        "scan "
-        "at 40 % of the rate of its exponentials alone; bandwidth is reading the weights once a "
-        "token "
-        "at the measured streaming rate; gemm is OpenBLAS at the same shape; exp is the "
-        "exponentials "
-        "alone; fma is fused multiply-adds in registers. Timings are this machine's, at this "
-        "minute.",
+        "scan at 40 % of the rate of its exponentials alone; for a Mamba-2 shape gemm is its "
+        "matrix "
+        "products, those of the chunked form among them, at sgemm's rate; bandwidth is reading the "
+        "weights and the state once a token at the measured streaming rate; gemm is OpenBLAS at "
+        "the "
+        "same shape; exp is the exponentials alone; fma is fused multiply-adds in registers. "
+        "Timings are this machine's, at this minute.",
     .examples = bench_examples,
     .options = bench_options,
     .n_options = sizeof bench_options / sizeof *bench_options,
