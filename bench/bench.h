@@ -57,6 +57,14 @@ typedef struct bench_case {
 ssm_status bench_sample_gram_heads(bench_run *run, const bench_limits *limits, bench_sample *out,
                                    ssm_error *err);
 
+/* The recording cases, in a file of their own. */
+ssm_status bench_sample_record(bench_run *run, const bench_limits *limits, bench_sample *out,
+                               ssm_error *err);
+ssm_status bench_sample_record_no_head(bench_run *run, const bench_limits *limits,
+                                       bench_sample *out, ssm_error *err);
+ssm_status bench_sample_record_moments(bench_run *run, const bench_limits *limits,
+                                       bench_sample *out, ssm_error *err);
+
 /* The cases, ended by a NULL name. */
 extern const bench_case bench_cases[];
 /* One call of run->op at its bench shape, on one thread. */

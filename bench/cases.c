@@ -126,67 +126,6 @@ static ssm_status sample_decode(bench_run *run, const bench_limits *limits, benc
     return SSM_STATUS_OK;
 }
 
-/* A layer's sums were read, as far as a benchmark reads them: the next layer takes their place. */
-static ssm_status next_layer(void *context, int64_t layer, int64_t end, ssm_error *err)
-{
-    (void)end;
-    (void)err;
-    ssm__accumulator_begin_layer(context, layer);
-    return SSM_STATUS_OK;
-}
-
-/* A pass that scores every token, as `record` makes it, or (head false) one without the head. */
-static ssm_status timed_scoring(bench_run *run, bool head, double *seconds, ssm_error *err)
-{
-    if (!head) {
-        return timed_forward(run, SSM_LOGITS_NONE, seconds, err);
-    }
-    ssm_session_reset(run->session);
-    const double start = bench_now();
-    SSM__TRY(ssm_session_nll(run->session, run->ids, run->tokens, run->nll, err));
-    *seconds = bench_now() - start;
-    return SSM_STATUS_OK;
-}
-
-/* The same pass with and without the instrument, which is used as `record` uses it. */
-static ssm_status sample_recording(bench_run *run, bool head, bench_sample *out, ssm_error *err)
-{
-    ssm__accumulator sums;
-    const ssm__accumulator_options options = {.window = run->tokens,
-                                              .gram = true,
-                                              .whole_blocks = true,
-                                              .one_layer = true,
-                                              .pool = run->pool};
-    SSM__TRY(ssm__accumulator_create(run->model, &options, &sums, err));
-    ssm__accumulator_begin(&sums, run->tokens); /* its memory is touched before the clock runs */
-    double plain = NAN;
-    ssm_status status = timed_scoring(run, head, &plain, err);
-    ssm__mode_sink sink = sums.sink;
-    sink.finished = next_layer;
-    ssm__session_set_sink(run->session, &sink);
-    if (status == SSM_STATUS_OK) {
-        status = timed_scoring(run, head, &out->seconds, err);
-    }
-    ssm__session_set_sink(run->session, NULL);
-    ssm__accumulator_free(&sums);
-    out->ratio = out->seconds / plain;
-    return status;
-}
-
-static ssm_status sample_record(bench_run *run, const bench_limits *limits, bench_sample *out,
-                                ssm_error *err)
-{
-    (void)limits;
-    return sample_recording(run, true, out, err);
-}
-
-static ssm_status sample_record_no_head(bench_run *run, const bench_limits *limits,
-                                        bench_sample *out, ssm_error *err)
-{
-    (void)limits;
-    return sample_recording(run, false, out, err);
-}
-
 /* ---- the scan alone: all channels of one layer, tile by tile
  * -------------------------------------- */
 
@@ -397,9 +336,11 @@ const bench_case bench_cases[] = {
     {"decode", "one token at a time with logits", "bandwidth", NULL, true, ANY, decode_tokens,
      sample_decode},
     {"record", "a pass that scores every token with every layer's full Gram, over the same without",
-     NULL, "ratio_over_plain", true, MAMBA1, all_tokens, sample_record},
+     NULL, "ratio_over_plain", true, ANY, all_tokens, bench_sample_record},
     {"record_no_head", "the same without the head on either side", NULL, "ratio_over_plain", true,
-     MAMBA1, all_tokens, sample_record_no_head},
+     ANY, all_tokens, bench_sample_record_no_head},
+    {"record_moments", "as record, energies and moments only (--no-gram)", NULL, "ratio_over_plain",
+     true, ANY, all_tokens, bench_sample_record_moments},
     {"scan", "the selective scan of one layer", "exp", NULL, true, MAMBA1, all_tokens, sample_scan},
     {"linear_in_proj", "in_proj of one layer against sgemm", "gemm", NULL, true, ANY, all_tokens,
      sample_in_proj},

@@ -420,7 +420,8 @@ static const cli_option bench_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(bench_arguments, cases),
      .argument = "LIST",
-     .help = "Comma-separated: prefill, decode, record, record_no_head, scan, linear_in_proj, "
+     .help = "Comma-separated: prefill, decode, record, record_no_head, record_moments, scan, "
+             "linear_in_proj, "
              "linear_out_proj, "
              "linear_x_proj, linear_dt_proj, gram_heads; operator/NAME is one kernel at one shape "
              "on one thread, "
