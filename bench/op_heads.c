@@ -8,7 +8,7 @@
 #include "reference/reference.h"
 
 enum { U, DELTA, Z, B_AND_C, RATE, D_SKIP, KEEP, PRODUCTS };
-enum { Y, STATE, MODES, ADJOINT, MOMENTS };
+enum { Y, STATE, MODES, ADJOINT, MOMENTS, GATES };
 
 static const double log2e = 1.4426950408889634;
 
@@ -56,8 +56,9 @@ static void prepare_scan(operator_run *run)
     operator_output(run, Y, "y", T * 16);
     fill_output(run, STATE, "state", N * 16);
     operator_output(run, MODES, "modes", T * (N + 1) * 16);
-    operator_output(run, ADJOINT, "adjoint", 16);
-    operator_output(run, MOMENTS, "moments", (3 * N + 2) * 16);
+    operator_output(run, ADJOINT, "adjoint, weights", 16 + T);
+    operator_output(run, MOMENTS, "moments", (2 * N + 1) * 16);
+    fill_output(run, GATES, "gates", T * 16);
 }
 
 static ssm__head_scan_args arguments(operator_run *run)
@@ -96,6 +97,19 @@ static void fast_recorded(const ssm__kernels *k, operator_run *run)
     ssm__head_scan_args args = arguments(run);
     args.modes = run->out[MODES];
     args.adjoint = run->out[ADJOINT];
+    args.weights = run->out[ADJOINT] + 16;
+    args.gates = run->out[GATES];
+    args.moments = run->out[MOMENTS];
+    k->head_scan(&args);
+}
+
+/* Moments without the summands (--no-gram). */
+static void fast_moments(const ssm__kernels *k, operator_run *run)
+{
+    ssm__head_scan_args args = arguments(run);
+    args.adjoint = run->out[ADJOINT];
+    args.weights = run->out[ADJOINT] + 16;
+    args.gates = run->out[GATES];
     args.moments = run->out[MOMENTS];
     k->head_scan(&args);
 }
@@ -161,7 +175,7 @@ static bool copy_arrays(const operator_run *run, int64_t groups, int64_t rows, o
 }
 
 /* The moments of one lane by the state's own recurrence. */
-static void oracle_moments(operator_run *run, const oracle_arrays *a, int64_t lane)
+static void sum_moments(operator_run *run, const oracle_arrays *a, int64_t lane)
 {
     const int64_t T = run->shape.tokens;
     const int64_t N = run->shape.a;
@@ -169,17 +183,18 @@ static void oracle_moments(operator_run *run, const oracle_arrays *a, int64_t la
     for (int64_t t = 0; t < T; t++) {
         const double decay = exp(a->delta[t] * a->A[0]);
         w = 1.0 + decay * decay * w;
+        const double gate = ssm__ref_silu(a->z[t * 16 + lane]);
+        accumulate(run, GATES, t * 16 + lane, gate * gate);
+        run->want[ADJOINT][16 + t] = w;
+        run->scale[ADJOINT][16 + t] = w + 1.0;
         for (int64_t n = 0; n < N; n++) {
-            const double read = ssm__ref_silu(a->z[t * 16 + lane]) * a->C[t * N + n];
+            const double mode = a->modes[(t * 16 + lane) * (N + 1) + n];
             double *x = &a->state[lane * N + n];
             *x = decay * *x + a->delta[t] * a->B[t * N + n] * a->u[t * 16 + lane];
-            accumulate(run, MOMENTS, n * 16 + lane, *x * *x);
-            accumulate(run, MOMENTS, (N + n) * 16 + lane, read * read);
-            accumulate(run, MOMENTS, (2 * N + n) * 16 + lane, read * read * w);
+            accumulate(run, MOMENTS, n * 16 + lane, mode * mode);
+            accumulate(run, MOMENTS, (N + n) * 16 + lane, *x * *x);
         }
-        accumulate(run, MOMENTS, 3 * N * 16 + lane, a->delta[t]);
-        accumulate(run, MOMENTS, (3 * N + 1) * 16 + lane,
-                   a->y[t * 16 + lane] * a->y[t * 16 + lane]);
+        accumulate(run, MOMENTS, 2 * N * 16 + lane, a->y[t * 16 + lane] * a->y[t * 16 + lane]);
     }
     run->want[ADJOINT][lane] = w;
     run->scale[ADJOINT][lane] = w + 1.0;
@@ -245,10 +260,12 @@ static void oracle_groups(operator_run *run, int64_t groups, int64_t rows, bool 
         a.state[i] = (double)run->initial[STATE][(e / 16 * run->shape.a + n) * 16 + e % 16];
     }
     for (int64_t lane = 0; recorded && lane < 16; lane++) {
-        oracle_moments(run, &a, lane);
+        sum_moments(run, &a, lane);
     }
-    for (int o = MODES; !recorded && o <= MOMENTS && run->want[o]; o++) { /* as they were */
-        memset(run->want[o], 0, (size_t)run->out_count[o] * sizeof(double));
+    for (int o = MODES; o <= GATES && run->want[o]; o++) { /* what is added to, or stays */
+        for (int64_t i = 0; i < run->out_count[o] && (o == GATES || !recorded); i++) {
+            run->want[o][i] = (recorded ? run->want[o][i] : 0.0) + (double)run->initial[o][i];
+        }
     }
     free(a.memory);
 }
@@ -265,6 +282,77 @@ static void oracle_recorded(operator_run *run)
 {
     oracle_groups(run, 1, run->shape.tokens, false, true);
 }
+static void oracle_moments(operator_run *run)
+{
+    oracle_groups(run, 1, run->shape.tokens, false, true);
+    memset(run->want[MODES], 0, (size_t)run->out_count[MODES] * sizeof(double));
+}
+
+/* ---- the sums of a head's reads: b groups -------------------------------------------------------
+ */
+
+static void prepare_reads(operator_run *run)
+{
+    const int64_t T = run->shape.tokens;
+    const int64_t N = run->shape.a;
+    fill(run, 0, T * (N + 3), 0.0, 1.0); /* C in rows with a rest */
+    float *gates = operator_input(run, 1, T * 16);
+    float *weights = operator_input(run, 2, T);
+    operator_fill_normal(run, 1, gates, T * 16, 0.0, 1.0);
+    operator_fill_normal(run, 2, weights, T, 0.0, 1.0);
+    fill_output(run, 0, "reads", (N + 15) / 16 * 16);
+    fill_output(run, 1, "adjoint", (N + 15) / 16 * 16);
+    for (int64_t i = 0; gates && i < T * 16; i++) {
+        gates[i] *= gates[i];
+    }
+    for (int64_t t = 0; weights && t < T; t++) {
+        weights[t] = 1.0f + weights[t] * weights[t];
+    }
+}
+
+static void fast_reads(const ssm__kernels *k, operator_run *run)
+{
+    k->head_reads(run->in[0], (ptrdiff_t)(run->shape.a + 3), run->in[1], run->in[2],
+                  run->shape.tokens, run->shape.a, run->out[0], run->out[1]);
+}
+
+static void oracle_reads(operator_run *run)
+{
+    const int64_t N = run->shape.a;
+    for (int64_t n = 0; n < run->out_count[0]; n++) {
+        for (int o = 0; o < 2; o++) {
+            run->want[o][n] = (double)run->initial[o][n];
+            run->scale[o][n] = fabs(run->want[o][n]) + 1.0;
+        }
+        for (int64_t t = 0; n < N && t < run->shape.tokens; t++) {
+            const double c = (double)run->in[0][t * (N + 3) + n];
+            double gates = 0.0;
+            for (int64_t lane = 0; lane < 16; lane++) {
+                gates += (double)run->in[1][t * 16 + lane];
+            }
+            accumulate(run, 0, n, gates * c * c);
+            accumulate(run, 1, n, (double)run->in[2][t] * gates * c * c);
+        }
+    }
+}
+
+static double reads_flops(const operator_shape *s)
+{
+    return 5.0 * (double)s->tokens * (double)s->a;
+}
+
+const operator_entry operator_head_reads = {
+    .name = "head_reads",
+    .dimensions = "d_state",
+    .test_shapes =
+        {{0, 4, 0}, {1, 1, 0}, {5, 15, 0}, {16, 16, 0}, {64, 24, 0}, {16, 128, 0}, {-1, 0, 0}},
+    .bench_shape = {16, 128, 0},
+    .prepare = prepare_reads,
+    .fast = fast_reads,
+    .oracle = oracle_reads,
+    .tolerance = 2e-6,
+    .reason = "at most 64 roundings of sums of positive terms, and five of each term",
+    .flops = reads_flops};
 
 /* Two for the state, three for the output and its sum. */
 static double scan_flops(const operator_shape *s)
@@ -297,6 +385,7 @@ static double scan_flops(const operator_shape *s)
 SCAN_ENTRY(operator_head_scan, "head_scan", scan);
 SCAN_ENTRY(operator_head_scan_masked, "head_scan_masked", masked);
 SCAN_ENTRY(operator_head_scan_recorded, "head_scan_recorded", recorded);
+SCAN_ENTRY(operator_head_scan_moments, "head_scan_moments", moments);
 
 /* ---- the chunked form of one head ------------------------------------------------------------ */
 

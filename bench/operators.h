@@ -72,9 +72,10 @@ extern const operator_entry operator_linear_f32, operator_linear_f16, operator_l
 extern const operator_entry operator_rmsnorm, operator_conv_silu, operator_softplus_bias,
     operator_silu, operator_exp, operator_decay, operator_add, operator_logsumexp, operator_flush;
 extern const operator_entry operator_head_scan, operator_head_scan_masked,
-    operator_head_scan_recorded, operator_ssd, operator_gated_norm;
+    operator_head_scan_recorded, operator_head_scan_moments, operator_ssd, operator_gated_norm;
 extern const operator_entry operator_scan, operator_scan_masked, operator_scan_recorded,
-    operator_gram, operator_energy, operator_mode_rows, operator_gram_rows, operator_dropped;
+    operator_gram, operator_energy, operator_mode_rows, operator_gram_rows, operator_dropped,
+    operator_head_reads;
 extern const operator_entry operator_layernorm, operator_conv, operator_silu_mul, operator_attend;
 
 #endif

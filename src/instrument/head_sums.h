@@ -14,7 +14,6 @@
 
 typedef struct ssm__head_sums {
     const ssm_model *model;
-    ssm__mode_rows rows; /* of a group: N energies, 3N moments, ΣΔ, Σy² */
     bool has_gram;
     int64_t n_heads, head_groups, d_state;
     int64_t head_rows;   /* 16 P', rows of a token */
@@ -24,12 +23,16 @@ typedef struct ssm__head_sums {
     int threads;
     ssm__arena arena;
     double *gram;         /* [H][ssm__rows_gram_count]; packed: [H][(N+1)(N+2)/2] dense */
-    double *sums;         /* [G][4N+2][16] */
+    double *sums;         /* [G][2N+1][16], rows as of head_scan: Σm², Σx², Σy² */
+    double *reads;        /* [H][2][N'] Σ(gC)² and Σ(gC)²w over channels; N' = N up to 16s */
+    double *delta;        /* [H] ΣΔ */
     double *half;         /* [G][N][16] energies of the first ⌊B/2⌋ blocks */
     float *adjoint;       /* [G][16] w of the adjoint Gramian */
     float *energy_blocks; /* [B][H][N] Σ over the head's channels */
     float *thread_modes;  /* [threads][16][N+1][16] */
-    float *thread_block;  /* [threads][P'][4N+2][16], zero between blocks */
+    float *thread_block;  /* [threads][P'][2N+1][16], zero between blocks */
+    float *thread_reads;  /* [threads][2][N'], zero between blocks */
+    float *thread_gates;  /* [threads][16][16], then [16] weights */
     float *thread_rows;   /* [threads][row_floats] panels, then the last signal */
     int64_t panel_stride, row_floats;
     bool *recorded;      /* n_layers */
@@ -44,12 +47,17 @@ ssm_status ssm__head_sums_create(const ssm_model *model, int64_t window, bool gr
 void ssm__head_sums_free(ssm__head_sums *sums);
 /* Clears everything for a layer over a window of `tokens` ≤ window tokens. */
 void ssm__head_sums_begin(ssm__head_sums *sums, int64_t tokens);
+/* Clears what a pass leaves in the threads' blocks when they are not finished (a sink of one's own
+ * that calls enter_head only). */
+void ssm__head_sums_drop_blocks(ssm__head_sums *sums);
 /* Turns the Gram into dense upper triangles, in place; only once a layer. */
 void ssm__head_sums_pack(ssm__head_sums *sums);
-/* Row `row` of ssm__mode_rows of a channel (head·P + p), Σ over the window. */
+/* Sums over the window of a channel (head·P + p): row n: Σm² of mode n, N + n: Σx², 2N: Σy². */
 double ssm__head_sums_at(const ssm__head_sums *sums, int64_t row, int64_t channel);
-/* The same of the first half's energies, row < N. */
-double ssm__head_sums_half(const ssm__head_sums *sums, int64_t row, int64_t channel);
+/* Σm² of mode n over the first half. */
+double ssm__head_sums_half(const ssm__head_sums *sums, int64_t n, int64_t channel);
+/* Σ over channels and tokens of (gC)² of mode n, or (weighted) of (gC)²·w. */
+double ssm__head_sums_read(const ssm__head_sums *sums, bool weighted, int64_t n, int64_t head);
 /* The thread whose scratch these arguments have. */
 int64_t ssm__head_sums_thread(const ssm__head_sums *sums, const ssm__head_scan_args *args);
 

@@ -80,10 +80,7 @@ static ssm_status measure_errors(ssm__head_recorder *r, int64_t layer, int64_t i
         r->channel[b] = r->has_calibration ? ssm__head_errors_total(&r->errors, b) : 0.0;
         r->channel[r->n_budgets + b] = ssm__head_errors_total(&r->errors, statics + b);
     }
-    /* what the moments of the second pass left in the threads' blocks */
-    memset(r->sums.thread_block, 0,
-           (size_t)(r->sums.threads * r->sums.head_groups * r->sums.rows.count * SSM__LANES) *
-               sizeof(float));
+    ssm__head_sums_drop_blocks(&r->sums); /* the second pass left its energies there */
     return status;
 }
 
@@ -123,8 +120,7 @@ static void measure_null(ssm__head_recorder *r)
     }
     for (int64_t i = 0; i < count; i++) {
         const double first = ssm__head_sums_half(&r->sums, i % N, i / N);
-        r->energies[count + i] =
-            ssm__head_sums_at(&r->sums, r->sums.rows.energy + i % N, i / N) - first;
+        r->energies[count + i] = ssm__head_sums_at(&r->sums, i % N, i / N) - first;
         r->energies[i] = first;
     }
     for (int64_t b = 0; b < r->n_budgets; b++) {
@@ -162,13 +158,15 @@ static double head_sum(const ssm__head_recorder *r, int64_t row, int64_t head)
     return sum;
 }
 
-/* Means over tokens and channels of N rows a head, [H][N]. */
-static void put_moments(const ssm__head_recorder *r, int64_t first_row, float *out)
+/* Means over tokens and channels of N numbers a head, [H][N]. */
+static void put_moments(const ssm__head_recorder *r, float *state, float *read, float *adjoint)
 {
     const int64_t N = r->sums.d_state;
     const double count = (double)(r->window * r->model->config->head_dim);
     for (int64_t i = 0; i < r->sums.n_heads * N; i++) {
-        out[i] = (float)(head_sum(r, first_row + i % N, i / N) / count);
+        state[i] = (float)(head_sum(r, N + i % N, i / N) / count);
+        read[i] = (float)(ssm__head_sums_read(&r->sums, false, i % N, i / N) / count);
+        adjoint[i] = (float)(ssm__head_sums_read(&r->sums, true, i % N, i / N) / count);
     }
 }
 
@@ -179,7 +177,6 @@ static void layer_tensors(ssm__head_recorder *r, tensor_list *list)
     const int64_t H = r->sums.n_heads;
     const int64_t N = r->sums.d_state;
     const int64_t P = r->model->config->head_dim;
-    const ssm__mode_rows *rows = &r->sums.rows;
     float *energy = r->values;
     float *output = energy + n_channels(r) * N;
     float *state = output + H;
@@ -187,17 +184,14 @@ static void layer_tensors(ssm__head_recorder *r, tensor_list *list)
     float *adjoint = read + H * N;
     float *delta = adjoint + H * N;
     for (int64_t i = 0; i < n_channels(r) * N; i++) {
-        energy[i] = (float)ssm__head_sums_at(&r->sums, rows->energy + i % N, i / N);
+        energy[i] = (float)ssm__head_sums_at(&r->sums, i % N, i / N);
         r->energies[i] = (double)energy[i];
     }
     for (int64_t head = 0; head < H; head++) {
-        output[head] = (float)head_sum(r, rows->output, head);
-        delta[head] =
-            (float)(ssm__head_sums_at(&r->sums, rows->delta, head * P) / (double)r->window);
+        output[head] = (float)head_sum(r, 2 * N, head);
+        delta[head] = (float)(r->sums.delta[head] / (double)r->window);
     }
-    put_moments(r, rows->state, state);
-    put_moments(r, rows->read, read);
-    put_moments(r, rows->adjoint, adjoint);
+    put_moments(r, state, read, adjoint);
     const int64_t blocks[3] = {ssm__energy_blocks(r->window), H, N};
     const int64_t channels[3] = {H, P, N};
     const int64_t modes[3] = {H, N};

@@ -158,7 +158,7 @@ static void add_energies(heads_verifier *v, int64_t layer)
     double *channels = v->energy[0] + layer * c->d_ssm * N;
     double *heads = v->energy[1] + layer * c->n_heads * N;
     for (int64_t i = 0; i < c->d_ssm * N; i++) {
-        const double energy = ssm__head_sums_at(&v->sums, v->sums.rows.energy + i % N, i / N);
+        const double energy = ssm__head_sums_at(&v->sums, i % N, i / N);
         channels[i] += energy;
         heads[i / N / c->head_dim * N + i % N] += energy;
     }

@@ -20,29 +20,26 @@ enum { HEAD_SUBTILE = 16, HEAD_MOST_MODES = 8 };
 /* What all modes of a sub-tile share. */
 typedef struct head_subtile {
     float decay[HEAD_SUBTILE];      /* 2^(Δ·A2) */
-    float adjoint[HEAD_SUBTILE];    /* w_t = 1 + decay²·w_{t−1} */
     float input[HEAD_SUBTILE * 16]; /* Δu */
     float gate[HEAD_SUBTILE * 16];  /* g */
     float even[HEAD_SUBTILE * 16], odd[HEAD_SUBTILE * 16];
 } head_subtile;
 
-/* Modes first … first+count−1 over `tokens` tokens. count, masked and recorded are constants where
- * this is inlined. */
+/* Modes first … first+count−1 over `tokens` tokens. count, masked, recorded (moments) and stored
+ * (modes) are constants where this is inlined. */
 HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
                             int64_t tokens, int64_t first, const int count, const bool masked,
-                            const bool recorded)
+                            const bool recorded, const bool stored)
 {
     const int64_t N = a->d_state;
-    v16 state[HEAD_MOST_MODES], state_sum[HEAD_MOST_MODES], read_sum[HEAD_MOST_MODES],
-        adjoint_sum[HEAD_MOST_MODES];
+    v16 state[HEAD_MOST_MODES], energy[HEAD_MOST_MODES], state_sum[HEAD_MOST_MODES];
 #pragma GCC unroll 8
     for (int i = 0; i < count; i++) {
         const int64_t n = first + i;
         state[i] = v16_load(a->state + n * 16);
         if (recorded) {
-            state_sum[i] = v16_load(a->moments + n * 16);
-            read_sum[i] = v16_load(a->moments + (N + n) * 16);
-            adjoint_sum[i] = v16_load(a->moments + (2 * N + n) * 16);
+            energy[i] = v16_load(a->moments + n * 16);
+            state_sum[i] = v16_load(a->moments + (N + n) * 16);
         }
     }
     for (int64_t t = 0; t < tokens; t++) {
@@ -66,12 +63,12 @@ HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
             } else {
                 odd = v16_add(odd, mode);
             }
-            if (recorded) {
+            if (stored) {
                 v16_store(a->modes + ((t0 + t) * (N + 1) + first + i) * 16, mode);
-                const v16 read2 = v16_mul(read, read);
+            }
+            if (recorded) {
+                energy[i] = v16_fma(mode, mode, energy[i]);
                 state_sum[i] = v16_fma(state[i], state[i], state_sum[i]);
-                read_sum[i] = v16_add(read_sum[i], read2);
-                adjoint_sum[i] = v16_fma(read2, v16_set(s->adjoint[t]), adjoint_sum[i]);
             }
         }
         v16_store(s->even + t * 16, even);
@@ -82,26 +79,26 @@ HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
         const int64_t n = first + i;
         v16_store(a->state + n * 16, state[i]);
         if (recorded) {
-            v16_store(a->moments + n * 16, state_sum[i]);
-            v16_store(a->moments + (N + n) * 16, read_sum[i]);
-            v16_store(a->moments + (2 * N + n) * 16, adjoint_sum[i]);
+            v16_store(a->moments + n * 16, energy[i]);
+            v16_store(a->moments + (N + n) * 16, state_sum[i]);
         }
     }
 }
 
 HEAD_INLINE void head_all_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
-                                int64_t tokens, const bool masked, const bool recorded)
+                                int64_t tokens, const bool masked, const bool recorded,
+                                const bool stored)
 {
     const int count = recorded ? SCAN_MODES : HEAD_MODES; /* the moments take registers */
     int64_t n = 0;
     for (; n + count <= a->d_state; n += count) {
-        head_modes(a, s, t0, tokens, n, count, masked, recorded);
+        head_modes(a, s, t0, tokens, n, count, masked, recorded, stored);
     }
     for (; n + 2 <= a->d_state; n += 2) {
-        head_modes(a, s, t0, tokens, n, 2, masked, recorded);
+        head_modes(a, s, t0, tokens, n, 2, masked, recorded, stored);
     }
     if (n < a->d_state) {
-        head_modes(a, s, t0, tokens, n, 1, masked, recorded);
+        head_modes(a, s, t0, tokens, n, 1, masked, recorded, stored);
     }
 }
 
@@ -124,41 +121,46 @@ HEAD_INLINE void head_inputs(const ssm__head_scan_args *a, head_subtile *s, int6
             float lanes[16];
             w = v16_fma(v16_mul(decay, decay), w, v16_set(1.0f));
             v16_store(lanes, w);
-            s->adjoint[t] = lanes[0];
+            a->weights[t0 + t] = lanes[0];
+            const v16 gate = v16_load(s->gate + t * 16);
+            float *gates = a->gates + (t0 + t) * 16;
+            v16_store(gates, v16_fma(gate, gate, v16_load(gates)));
         }
         v16_store(a->adjoint, w);
     }
 }
 
-/* y = (Σ_even m + Σ_odd m) + f, f = g·(D·u); the sums ΣΔ and Σy² of the instrument. */
+/* y = (Σ_even m + Σ_odd m) + f, f = g·(D·u); the sum Σy² of the instrument. */
 HEAD_INLINE void head_output(const ssm__head_scan_args *a, const head_subtile *s, int64_t t0,
-                             int64_t tokens, const bool recorded)
+                             int64_t tokens, const bool recorded, const bool stored)
 {
     const int64_t N = a->d_state;
     const v16 D = v16_load(a->D);
-    float *sums = recorded ? a->moments + 3 * N * 16 : NULL;
+    float *sums = recorded ? a->moments + 2 * N * 16 : NULL;
     for (int64_t t = 0; t < tokens; t++) {
         const v16 u = v16_load(a->u + (t0 + t) * 16);
         const v16 f = v16_mul(v16_load(s->gate + t * 16), v16_mul(D, u));
         const v16 modes = v16_add(v16_load(s->even + t * 16), v16_load(s->odd + t * 16));
         const v16 y = v16_add(modes, f);
         v16_store(a->y + (t0 + t) * 16, y);
-        if (recorded) {
+        if (stored) {
             v16_store(a->modes + ((t0 + t) * (N + 1) + N) * 16, f);
-            v16_store(sums, v16_add(v16_load(sums), v16_set(a->delta[t0 + t])));
-            v16_store(sums + 16, v16_fma(y, y, v16_load(sums + 16)));
+        }
+        if (recorded) {
+            v16_store(sums, v16_fma(y, y, v16_load(sums)));
         }
     }
 }
 
-HEAD_INLINE void head_tokens(const ssm__head_scan_args *a, const bool masked, const bool recorded)
+HEAD_INLINE void head_tokens(const ssm__head_scan_args *a, const bool masked, const bool recorded,
+                             const bool stored)
 {
     head_subtile s;
     for (int64_t t0 = 0; t0 < a->tokens; t0 += HEAD_SUBTILE) {
         const int64_t tokens = a->tokens - t0 < HEAD_SUBTILE ? a->tokens - t0 : HEAD_SUBTILE;
         head_inputs(a, &s, t0, tokens, recorded);
-        head_all_modes(a, &s, t0, tokens, masked, recorded);
-        head_output(a, &s, t0, tokens, recorded);
+        head_all_modes(a, &s, t0, tokens, masked, recorded, stored);
+        head_output(a, &s, t0, tokens, recorded, stored);
     }
 }
 
@@ -166,14 +168,44 @@ static void kernel_head_scan(const ssm__head_scan_args *a)
 {
     if (a->modes) {
         if (a->keep) {
-            head_tokens(a, true, true);
+            head_tokens(a, true, true, true);
         } else {
-            head_tokens(a, false, true);
+            head_tokens(a, false, true, true);
+        }
+    } else if (a->moments) {
+        if (a->keep) {
+            head_tokens(a, true, true, false);
+        } else {
+            head_tokens(a, false, true, false);
         }
     } else if (a->keep) {
-        head_tokens(a, true, false);
+        head_tokens(a, true, false, false);
     } else {
-        head_tokens(a, false, false);
+        head_tokens(a, false, false, false);
+    }
+}
+
+static void kernel_head_reads(const float *C, ptrdiff_t c_stride, const float *gates,
+                              const float *weights, int64_t tokens, int64_t d_state, float *reads,
+                              float *adjoint)
+{
+    float total[64], weighted[64];
+    for (int64_t t = 0; t < tokens; t++) {
+        total[t] = v16_sum(v16_load(gates + t * 16));
+        weighted[t] = weights[t] * total[t];
+    }
+    for (int64_t n = 0; n < d_state; n += 16) {
+        const int64_t count = d_state - n < 16 ? d_state - n : 16;
+        v16 read = v16_load(reads + n);
+        v16 sum = v16_load(adjoint + n);
+        for (int64_t t = 0; t < tokens; t++) {
+            const v16 c = v16_load_n(C + t * c_stride + n, count);
+            const v16 square = v16_mul(c, c);
+            read = v16_fma(v16_set(total[t]), square, read);
+            sum = v16_fma(v16_set(weighted[t]), square, sum);
+        }
+        v16_store(reads + n, read);
+        v16_store(adjoint + n, sum);
     }
 }
 

@@ -32,7 +32,7 @@
         .decay = kernel_decay,                                                                     \
         .add = kernel_add,                                                                         \
         .scan = kernel_scan,                                                                       \
-        .head_scan = kernel_head_scan,                                                             \
+        .head_scan = kernel_head_scan, .head_reads = kernel_head_reads,                                                             \
         .ssd = kernel_ssd,                                                                         \
         .gram = kernel_gram,                                                                       \
         .energy = kernel_energy,                                                                   \

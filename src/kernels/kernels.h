@@ -86,8 +86,7 @@ typedef struct ssm__attend_args {
 } ssm__attend_args;
 
 /* Sixteen channels of one head through Mamba-2's recurrence: as ssm__scan_args, except that step
- * and decay are the head's and the gate may be left to what follows. Rows of moments are those of
- * ssm__mode_rows, too. */
+ * and decay are the head's and the gate may be left to what follows. */
 typedef struct ssm__head_scan_args {
     int64_t tokens;     /* 0 … 64 */
     int64_t d_state;    /* N ≥ 1 */
@@ -101,10 +100,13 @@ typedef struct ssm__head_scan_args {
     const float *keep; /* [N][16] factor of each mode in the output, or NULL: all 1 */
     float *state;      /* [N][16] in: before the first token, out: after the last */
     float *y;          /* [tokens][16] Σ_i m_i + f, what the gated norm is given; may alias u */
-    /* instrument, all NULL in a plain pass; the arithmetic of state and y is the same */
+    /* instrument, all NULL in a plain pass; the arithmetic of state and y is the same. modes NULL
+     * and moments not: the summands are not stored */
     float *modes;   /* [tokens][N+1][16] the summands m_0 … m_{N−1}, f */
     float *adjoint; /* [16] w of the adjoint Gramian, the same for all modes, carried along */
-    float *moments; /* accumulator rows state … output of ssm__mode_rows, added to */
+    float *weights; /* [tokens] w of every token */
+    float *gates;   /* [tokens][16] g², added to */
+    float *moments; /* [2N+1][16] Σm² (N rows), Σx² (N rows), Σy², added to */
 } ssm__head_scan_args;
 
 /* A whole head of Mamba-2 over a chunk, in the dual form of the recurrence; tiles as above. */
@@ -182,6 +184,13 @@ typedef struct ssm__kernels {
     /* The same state and outputs (without mask and instrument) by matrix products; rounded
      * otherwise, see body_ssd.h. */
     void (*ssd)(const ssm__ssd_args *args);
+
+    /* What reading moments of a head follow from, because B, C and decay are the head's:
+     * reads[n] += Σ_t (Σ_lanes gates_t) C²_n and adjoint[n] += Σ_t w_t (Σ_lanes gates_t) C²_n by
+     * FMA in rising t; gates, weights as head_scan left them; reads, adjoint [N rounded up to 16].
+     */
+    void (*head_reads)(const float *C, ptrdiff_t c_stride, const float *gates, const float *weights,
+                       int64_t tokens, int64_t d_state, float *reads, float *adjoint);
 
     /* gram[row][16] += Σ_t m_i m_j by FMA in rising t for the upper triangle of (m_0 … m_{N}),
      * modes [tokens][N+1][16] as scan wrote them. */
