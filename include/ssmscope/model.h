@@ -30,9 +30,13 @@ typedef struct ssm_mask {
     int64_t n_layers, n_channels, d_state;
     int64_t head_dim; /* the channels are those of heads of this width (Mamba-2); else 0 */
     uint8_t *keep;
+    /* Compensation, both or neither (NULL): weight float32 as keep, the factor of each summand in y
+     * (0 where dropped), and skip_weight float32 [n_layers][H], that of the feed-through. */
+    float *weight, *skip_weight;
     char rule[64];
-    int64_t budget;
-    char scope[16]; /* "channel", "head" or "layer" */
+    int64_t budget;   /* kept modes a channel; 0: not stated */
+    bool mean_budget; /* the budget is the mean over the channels, which differ */
+    char scope[16];   /* "channel", "head", "group" or "layer" */
     char model_digest[64];
     char recording_digest[64];
     uint64_t seed;
@@ -41,8 +45,12 @@ typedef struct ssm_mask {
 /* All modes kept. Owner: the caller, ssm_mask_free. */
 SSM_API ssm_status ssm_mask_create(int64_t n_layers, int64_t n_channels, int64_t d_state,
                                    ssm_mask *out, ssm_error *err);
+/* Takes the memory of the weights, which begin as they are without: keep as numbers, and 1. Errors:
+ * MEMORY. */
+SSM_API ssm_status ssm_mask_add_weights(ssm_mask *mask, ssm_error *err);
 SSM_API void ssm_mask_free(ssm_mask *mask);
-/* The mask file of the documentation (safetensors, layers.N.keep). Errors: FILE, FAILED, MEMORY. */
+/* The mask file of the documentation (safetensors, layers.N.keep and those of the weights).
+ * Errors: FILE, FAILED, MEMORY. */
 SSM_API ssm_status ssm_mask_read(const char *path, ssm_mask *out, ssm_error *err);
 SSM_API ssm_status ssm_mask_write(const ssm_mask *mask, const char *path, const char *command,
                                   ssm_error *err);

@@ -148,7 +148,8 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
         .C = s->x_proj + c->dt_rank + c->d_state,
         .bc_stride = (ptrdiff_t)run->layer->x_proj.rows,
         .A2 = l->A2 + g * per_group,
-        .D = l->D + g * SSM__LANES,
+        .D = (s->masked[run->index] ? s->skip + run->block->state_at / c->d_state : l->D) +
+             g * SSM__LANES,
         .keep = s->masked[run->index] ? s->keep + at : NULL,
         .state = s->ssm_state + at,
         .y = ssm__group_of(s->u_tile, g),

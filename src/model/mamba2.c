@@ -249,7 +249,8 @@ static ssm__head_scan_args scan_arguments(const mixer_run *run, int64_t head, in
         .B = B,
         .C = B + SSM__TILE * N,
         .bc_stride = (ptrdiff_t)N,
-        .D = run->layer->D + g * SSM__LANES,
+        .D = (s->masked[run->index] ? s->skip + run->block->state_at / N : run->layer->D) +
+             g * SSM__LANES,
         .keep = s->masked[run->index] ? s->keep + at : NULL,
         .state = s->ssm_state + at,
         .y = ssm__group_of(s->x_tile, g),

@@ -31,6 +31,7 @@ static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
     s->conv_history = SSM__TAKE(arena, float, model->conv_count);
     s->ssm_state = SSM__TAKE(arena, float, model->state_count);
     s->keep = SSM__TAKE(arena, float, model->state_count);
+    s->skip = SSM__TAKE(arena, float, c->d_state > 0 ? model->state_count / c->d_state : 0);
     s->masked = SSM__TAKE(arena, bool, c->n_layers);
     s->stream = SSM__TAKE(arena, float, product(s->max_chunk, c->d_model));
     s->normed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
@@ -120,23 +121,30 @@ int64_t ssm_session_position(const ssm_session *session)
     return session->position;
 }
 
-/* keep [rows][N] of one layer → factors [G][N][16]; padding channels are kept. A row is a channel,
- * or a head with all its channels. */
-static void set_layer_mask(ssm_session *session, int64_t layer, const uint8_t *keep, int64_t rows)
+/* The mask of one layer → factors [G][N][16] and D [G][16]; padding channels are kept. A row of the
+ * mask is a channel, or a head with all its channels. */
+static void set_layer_mask(ssm_session *session, int64_t layer, const ssm_mask *mask)
 {
     const ssm_config *c = session->model->config;
     const ssm__block *block = &session->model->blocks[layer];
-    const int64_t per_row = ssm__scan_channels(c) / rows;
+    const int64_t N = c->d_state;
+    const int64_t per_row = ssm__scan_channels(c) / mask->n_channels;
+    const float *D = block->kind == SSM_LAYER_MAMBA2 ? block->mamba2.D : block->mamba.D;
     float *factors = session->keep + block->state_at;
+    float *skip = session->skip + block->state_at / N;
     for (int64_t i = 0; i < block->state_count; i++) {
         factors[i] = 1.0f;
     }
+    memcpy(skip, D, (size_t)(block->state_count / N) * sizeof *skip);
     for (int64_t h = 0; h < ssm__scan_channels(c); h++) {
+        const int64_t row = layer * mask->n_channels + h / per_row;
         const int64_t lane = ssm__lane_of(c, h);
-        float *to = factors + lane / SSM__LANES * c->d_state * SSM__LANES + lane % SSM__LANES;
-        for (int64_t n = 0; n < c->d_state; n++) {
-            to[n * SSM__LANES] = keep[h / per_row * c->d_state + n] ? 1.0f : 0.0f;
+        float *to = factors + lane / SSM__LANES * N * SSM__LANES + lane % SSM__LANES;
+        for (int64_t n = 0; n < N; n++) {
+            const float kept = mask->keep[row * N + n] ? 1.0f : 0.0f;
+            to[n * SSM__LANES] = mask->weight ? mask->weight[row * N + n] * kept : kept;
         }
+        skip[lane] *= mask->skip_weight ? mask->skip_weight[row] : 1.0f;
     }
     session->masked[layer] = true;
 }
@@ -176,8 +184,7 @@ ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int6
         session->masked[i] = false;
         const bool has_modes = session->model->blocks[i].kind != SSM_LAYER_ATTENTION;
         if (mask && has_modes && (layer == -1 || layer == i)) {
-            set_layer_mask(session, i, mask->keep + i * mask->n_channels * c->d_state,
-                           mask->n_channels);
+            set_layer_mask(session, i, mask);
         }
     }
     return SSM_STATUS_OK;

@@ -77,6 +77,7 @@ struct ssm_session {
     float *conv_history; /* groups of [K−1][16] */
     float *ssm_state;    /* groups of [N][16] */
     float *keep;         /* as ssm_state: factors of the mask */
+    float *skip;         /* groups of [16]: D times the mask's weight of the feed-through */
     bool *masked;        /* [n_layers] */
 
     /* scratch */

@@ -81,6 +81,70 @@ static void a_mask_survives_the_file(void **state)
     ssm_mask_free(&mask); /* harmless */
 }
 
+static void weights_survive_the_file(void **state)
+{
+    (void)state;
+    ssm_mask mask = example();
+    ssm_mask back;
+    assert_int_equal(ssm_mask_add_weights(&mask, NULL), SSM_STATUS_OK);
+    ssm_rng rng = ssm_rng_create(2, "weights");
+    for (int i = 0; i < LAYERS * MASK; i++) {
+        assert_true(mask.weight[i] == (float)mask.keep[i]); /* as without weights */
+        mask.weight[i] *= (float)ssm_rng_normal(&rng);
+    }
+    for (int i = 0; i < LAYERS * CHANNELS; i++) {
+        assert_true(mask.skip_weight[i] == 1.0F);
+        mask.skip_weight[i] = (float)ssm_rng_normal(&rng);
+    }
+    for (int heads = 0; heads < 2; heads++) { /* rows, and rows as channels of heads */
+        mask.head_dim = heads == 0 ? 0 : 3;
+        assert_int_equal(ssm_mask_write(&mask, path, NULL, NULL), SSM_STATUS_OK);
+        assert_int_equal(ssm_mask_read(path, &back, NULL), SSM_STATUS_OK);
+        assert_int_equal(back.head_dim, mask.head_dim);
+        assert_memory_equal(back.keep, mask.keep, LAYERS * MASK);
+        assert_memory_equal(back.weight, mask.weight, LAYERS * MASK * sizeof(float));
+        assert_memory_equal(back.skip_weight, mask.skip_weight, LAYERS * CHANNELS * sizeof(float));
+        ssm_mask_free(&back);
+    }
+    ssm_mask_free(&mask);
+    assert_true(mask.weight == NULL && mask.skip_weight == NULL);
+}
+
+static ssm_status write_and_read(const ssm_mask *mask, ssm_error *err)
+{
+    ssm_mask back;
+    ssm_error_clear(err);
+    assert_int_equal(ssm_mask_write(mask, path, NULL, NULL), SSM_STATUS_OK);
+    const ssm_status status = ssm_mask_read(path, &back, err);
+    assert_true(status != SSM_STATUS_OK || (back.mean_budget && back.budget == 3));
+    ssm_mask_free(&back);
+    return status;
+}
+
+static void a_budget_may_be_a_mean(void **state)
+{
+    (void)state;
+    ssm_mask mask = example();
+    ssm_error err;
+    mask.mean_budget = true;
+    for (int i = 0; i < LAYERS * MASK; i++) {
+        mask.keep[i] = i % STATE < 3;
+    }
+    mask.keep[0] = 0;        /* one less in layer 0 … */
+    mask.keep[MASK + 3] = 1; /* … and one more in layer 1 */
+    assert_int_equal(write_and_read(&mask, &err), SSM_STATUS_OK);
+    memset(mask.keep + 2 * MASK, 1, MASK); /* whole, as attention is: nothing is owed */
+    assert_int_equal(write_and_read(&mask, &err), SSM_STATUS_OK);
+    for (int i = 3 * MASK; i < 5 * MASK; i++) { /* whole, and two layers pay for its 6 more */
+        mask.keep[i] = i % STATE < 2;
+    }
+    assert_int_equal(write_and_read(&mask, &err), SSM_STATUS_OK);
+    mask.keep[MASK] = 0;
+    assert_int_equal(write_and_read(&mask, &err), SSM_STATUS_FILE);
+    assert_non_null(strstr(err.message, "3 modes are kept in the mean"));
+    ssm_mask_free(&mask);
+}
+
 static void shapes_that_do_not_exist_are_refused(void **state)
 {
     (void)state;
@@ -113,17 +177,57 @@ typedef struct mask_case {
         "layers." #n ".keep", SSM_DTYPE_U8, 2, {2, 4}, 1                                           \
     }
 
+#define WEIGHT(type, n, value)                                                                     \
+    {                                                                                              \
+        "layers.0.weight", SSM_DTYPE_##type, 2, {2, n}, value                                      \
+    }
+#define SKIP(n, value)                                                                             \
+    {                                                                                              \
+        "layers.0.skip_weight", SSM_DTYPE_F32, 1, {n}, value                                       \
+    }
+
 static const mask_case cases[] = {
     {NULL, {GOOD(0), GOOD(1)}, "rule", "mine", NULL},
     {NULL, {GOOD(1), GOOD(0)}, "scope", "layer", NULL},
     {"no tensors", {{0}}, NULL, NULL, "not a mask"},
     {"a layer is missing", {GOOD(0), GOOD(2)}, NULL, NULL, "one is missing"},
     {"a number with a zero before it", {GOOD(0), GOOD(01)}, NULL, NULL, "not understood"},
-    {"weights of compensated masks",
-     {GOOD(0), {"layers.0.weight", SSM_DTYPE_U8, 2, {2, 4}, 1}},
+    {"weights without those of the feed-through",
+     {GOOD(0), {"layers.0.weight", SSM_DTYPE_F32, 2, {2, 4}, 0}},
      NULL,
      NULL,
-     "not understood"},
+     "this one is missing"},
+    {"weights of another type",
+     {GOOD(0), WEIGHT(U8, 4, 1), SKIP(2, 0)},
+     NULL,
+     NULL,
+     "expected F32 of the shape"},
+    {"weights of another shape",
+     {GOOD(0), WEIGHT(F32, 3, 0), SKIP(2, 0)},
+     NULL,
+     NULL,
+     "expected F32 of the shape"},
+    {"feed-through of another shape",
+     {GOOD(0), WEIGHT(F32, 4, 0), SKIP(3, 0)},
+     NULL,
+     NULL,
+     "without its last dimension"},
+    {"a weight that is no number",
+     {GOOD(0), WEIGHT(F32, 4, 0xff), SKIP(2, 0)},
+     NULL,
+     NULL,
+     "expected a finite number"},
+    {"a feed-through that is no number",
+     {GOOD(0), WEIGHT(F32, 4, 0), SKIP(2, 0xff)},
+     NULL,
+     NULL,
+     "expected a finite number"},
+    {"a weight of a dropped mode",
+     {{"layers.0.keep", SSM_DTYPE_U8, 2, {2, 4}, 0}, WEIGHT(F32, 4, 1), SKIP(2, 0)},
+     NULL,
+     NULL,
+     "the mode is dropped"},
+    {"a budget of something else", {GOOD(0)}, "budget_of", "all", "'each' or 'mean'"},
     {"another tensor",
      {GOOD(0), {"keep", SSM_DTYPE_U8, 2, {2, 4}, 1}},
      NULL,
@@ -160,7 +264,7 @@ static const mask_case cases[] = {
      "layer 0 is [2, 4]"},
     {"a two", {GOOD(0), {"layers.1.keep", SSM_DTYPE_U8, 2, {2, 4}, 2}}, NULL, NULL, "found 2"},
     {"another schema", {GOOD(0)}, "schema", "ssmscope.mask/2", "not a mask of this version"},
-    {"a scope that is none", {GOOD(0)}, "scope", "group", "'channel', 'head' or 'layer'"},
+    {"a scope that is none", {GOOD(0)}, "scope", "model", "'group' or 'layer'"},
     {"a budget above d_state", {GOOD(0)}, "budget", "5", "at most 4"},
     {"a budget that is no number", {GOOD(0)}, "budget", "4 ", "found '4 '"},
     {"a budget that is not what is kept",
@@ -234,6 +338,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mask_survives_the_file),
+        cmocka_unit_test(weights_survive_the_file),
+        cmocka_unit_test(a_budget_may_be_a_mean),
         cmocka_unit_test(shapes_that_do_not_exist_are_refused),
         cmocka_unit_test(files_of_other_programs),
     };
