@@ -92,14 +92,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ssm_recording_open(root, &recording, NULL) == SSM_STATUS_OK) {
         read_everything(recording);
         const int64_t budget = 1;
-        ssm_metrics metrics;
-        if (ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, &budget, 1, NULL, &metrics, NULL) == SSM_STATUS_OK) {
-            ssm_metrics_free(&metrics);
-        }
-        const ssm_select_options options = {.rule = "static", .budget = 1};
-        ssm_mask mask;
-        if (ssm_select(recording, &options, &mask, NULL) == SSM_STATUS_OK) {
-            ssm_mask_free(&mask);
+        for (int scope = SSM_SCOPE_CHANNEL; scope <= SSM_SCOPE_HEAD; scope++) {
+            ssm_metrics metrics;
+            if (ssm_metrics_compute(recording, (ssm_scope)scope, &budget, 1, NULL, &metrics,
+                                    NULL) == SSM_STATUS_OK) {
+                ssm_metrics_free(&metrics);
+            }
+            const ssm_select_options options = {
+                .rule = "static", .budget = 1, .scope = ssm_scope_name((ssm_scope)scope)};
+            ssm_mask mask;
+            if (ssm_select(recording, &options, &mask, NULL) == SSM_STATUS_OK) {
+                ssm_mask_free(&mask);
+            }
         }
         ssm_recording_close(recording);
     }

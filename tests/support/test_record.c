@@ -226,3 +226,22 @@ record_files record_and_list(const record_subject *subject, const ssm_record_opt
     test_remove_directory(directory);
     return files;
 }
+
+void record_check_golden(const char *name, const char *found)
+{
+    char path[TEST_PATH_MAX], line[256], expected[256] = "";
+    FILE *file = fopen(test_golden_path(path, "digests.txt"), "r");
+    assert_non_null(file);
+    const size_t length = strlen(name);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, length) == 0 && line[length] == ' ') {
+            line[strcspn(line, "\n")] = '\0';
+            snprintf(expected, sizeof expected, "%s", line + length + 1);
+        }
+    }
+    fclose(file);
+    if (strcmp(expected, found) != 0) {
+        fail_msg("%s: expected '%s'. If the change of bits is meant, put this line there:\n%s %s",
+                 path, expected, name, found);
+    }
+}

@@ -46,5 +46,7 @@ void record_assert_same(const char *what, const record_files *got, const record_
 void record_digest(const record_files *files, char out[64]);
 /* Records into a fresh directory, lists it and removes it. */
 record_files record_and_list(const record_subject *subject, const ssm_record_options *options);
+/* Compares with the line "NAME DIGEST" of tests/golden/digests.txt. */
+void record_check_golden(const char *name, const char *found);
 
 #endif

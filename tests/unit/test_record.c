@@ -178,7 +178,8 @@ static ssm_status metrics_of(const record_subject *subject, const ssm_record_opt
     scratch s = scratch_create();
     record_into(subject, s.recording, options);
     ssm_recording *recording = open_recording(&s);
-    const ssm_status status = ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, out, err);
+    const ssm_status status =
+        ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, out, err);
     ssm_recording_close(recording);
     test_remove_directory(s.directory);
     return status;

@@ -261,26 +261,6 @@ static void test_options_do_not_change_values(void **state)
 
 /* ---- goldens --------------------------------------------------------------------------------- */
 
-/* Compares with the line "NAME DIGEST" of tests/golden/digests.txt. */
-static void check_golden(const char *name, const char *found)
-{
-    char path[TEST_PATH_MAX], line[256], expected[256] = "";
-    FILE *file = fopen(test_golden_path(path, "digests.txt"), "r");
-    assert_non_null(file);
-    const size_t length = strlen(name);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, name, length) == 0 && line[length] == ' ') {
-            line[strcspn(line, "\n")] = '\0';
-            snprintf(expected, sizeof expected, "%s", line + length + 1);
-        }
-    }
-    fclose(file);
-    if (strcmp(expected, found) != 0) {
-        fail_msg("%s: expected '%s'. If the change of bits is meant, put this line there:\n%s %s",
-                 path, expected, name, found);
-    }
-}
-
 static void test_golden_logits(void **state)
 {
     (void)state;
@@ -290,7 +270,7 @@ static void test_golden_logits(void **state)
         test_model_logits(subject.model, subject.corpus.domains[0].ids.data, GOLDEN_IDS, 0);
     const int64_t vocab_size = ssm_model_config(subject.model)->vocab_size;
     ssm__digest_bytes(logits, (size_t)(GOLDEN_IDS * vocab_size) * sizeof *logits, digest);
-    check_golden("tiny.logits", digest);
+    record_check_golden("tiny.logits", digest);
     free(logits);
     record_subject_free(&subject);
 }
@@ -304,7 +284,7 @@ static void test_golden_recordings(void **state)
         record_subject subject = open_subject(&cases[i], SSM_ISA_AUTO);
         const record_files files = record_and_list(&subject, &cases[i].options);
         record_digest(&files, digest);
-        check_golden(names[i], digest);
+        record_check_golden(names[i], digest);
         record_subject_free(&subject);
     }
 }
