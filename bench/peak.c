@@ -5,53 +5,38 @@
 
 #include "base/pool.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels/unroll.h"
 
 enum { CHAINS = 12, ROUNDS = 400000 };
 
-/* Keeps a chain in a register and from being computed away. */
-#define KEEP(x) __asm__ volatile("" : "+v"(x))
-
 #if defined(__x86_64__)
-__attribute__((target("avx512f"))) static void chains_avx512(void)
-{
-    __m512 sum[CHAINS];
-    const __m512 x = _mm512_set1_ps(0.999f);
-    const __m512 y = _mm512_set1_ps(0.001f);
-    SSM__UNROLL
-    for (int i = 0; i < CHAINS; i++) {
-        sum[i] = _mm512_set1_ps((float)i);
-    }
-    for (int64_t round = 0; round < ROUNDS; round++) {
-        SSM__UNROLL
-        for (int i = 0; i < CHAINS; i++) {
-            sum[i] = _mm512_fmadd_ps(sum[i], x, y);
-            KEEP(sum[i]);
-        }
-    }
-}
+/* The instruction itself, so that no compiler shortens the chains. Both vectors and the function
+ * that uses it carry their instruction set with them: this file is compiled for any processor. */
+#define CHAIN(sum, x, y) __asm__ volatile("vfmadd213ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
 
-__attribute__((target("avx2,fma"))) static void chains_avx2(void)
-{
-    __m256 sum[CHAINS];
-    const __m256 x = _mm256_set1_ps(0.999f);
-    const __m256 y = _mm256_set1_ps(0.001f);
-    SSM__UNROLL
-    for (int i = 0; i < CHAINS; i++) {
-        sum[i] = _mm256_set1_ps((float)i);
+typedef float lanes16 __attribute__((vector_size(64)));
+typedef float lanes8 __attribute__((vector_size(32)));
+
+#define DEFINE_CHAINS(name, set, lanes)                                                            \
+    __attribute__((target(set))) static void name(void)                                            \
+    {                                                                                              \
+        lanes sum[CHAINS];                                                                         \
+        const lanes x = (lanes){0} + 0.999f;                                                       \
+        const lanes y = (lanes){0} + 0.001f;                                                       \
+        SSM__UNROLL                                                                                \
+        for (int i = 0; i < CHAINS; i++) {                                                         \
+            sum[i] = (lanes){0} + (float)i;                                                        \
+        }                                                                                          \
+        for (int64_t round = 0; round < ROUNDS; round++) {                                         \
+            SSM__UNROLL                                                                            \
+            for (int i = 0; i < CHAINS; i++) {                                                     \
+                CHAIN(sum[i], x, y);                                                               \
+            }                                                                                      \
+        }                                                                                          \
     }
-    for (int64_t round = 0; round < ROUNDS; round++) {
-        SSM__UNROLL
-        for (int i = 0; i < CHAINS; i++) {
-            sum[i] = _mm256_fmadd_ps(sum[i], x, y);
-            KEEP(sum[i]);
-        }
-    }
-}
+
+DEFINE_CHAINS(chains_avx512, "avx512f", lanes16)
+DEFINE_CHAINS(chains_avx2, "avx2,fma", lanes8)
 #endif
 
 static void peak_task(void *context, int64_t task, int thread)
