@@ -178,32 +178,42 @@ static ssm_status match_mamba2(ssm_checkpoint *checkpoint, const ssm__layer_weig
 
 /* ---- attention and MLP ----------------------------------------------------------------------- */
 
+static ssm_status fail_attention_layers(const ssm_checkpoint *checkpoint, int64_t layer,
+                                        ssm_error *err)
+{
+    const int64_t n_layers = checkpoint->config.n_layers;
+    ssm__place place = SSM__TENSOR(checkpoint->config_path, "attn_layer_idx");
+    char text[64];
+    ssm__claim_text(ssm__claims_value(checkpoint->claims.root, "attn_layer_idx"), text,
+                    sizeof text);
+    if (layer >= n_layers) {
+        return ssm__fail(err, SSM_STATUS_FILE, place,
+                         "config.json says attn_layer_idx = %s, but there is no layer %" PRId64
+                         ": the tensors are those of %" PRId64 " layers",
+                         text, layer, n_layers);
+    }
+    return ssm__fail(err, SSM_STATUS_FILE, place,
+                     "config.json says attn_layer_idx = %s, but layer %" PRId64
+                     " is %s by its tensors",
+                     text, layer, ssm_layer_kind_name(checkpoint->weights.layers[layer].kind));
+}
+
 static ssm_status match_attention_layers(const ssm_checkpoint *checkpoint, ssm_error *err)
 {
     const json_t *list = ssm__claims_value(checkpoint->claims.root, "attn_layer_idx");
-    ssm__place place = SSM__TENSOR(checkpoint->config_path, "attn_layer_idx");
     if (list == NULL) {
         return SSM_STATUS_OK;
     }
-    char text[64];
-    ssm__claim_text(list, text, sizeof text);
     for (int64_t layer = 0; layer < checkpoint->config.n_layers; layer++) {
-        const ssm__layer_weights *weights = &checkpoint->weights.layers[layer];
         bool claimed = ssm__claims_attention_at(&checkpoint->claims, layer);
-        if (claimed != (weights->kind == SSM_LAYER_ATTENTION)) {
-            return ssm__fail(err, SSM_STATUS_FILE, place,
-                             "config.json says attn_layer_idx = %s, but layer %" PRId64
-                             " is %s by its tensors",
-                             text, layer, ssm_layer_kind_name(weights->kind));
+        if (claimed != (checkpoint->weights.layers[layer].kind == SSM_LAYER_ATTENTION)) {
+            return fail_attention_layers(checkpoint, layer, err);
         }
     }
     for (size_t i = 0; i < json_array_size(list); i++) {
         int64_t layer = json_integer_value(json_array_get(list, i));
         if (layer >= checkpoint->config.n_layers) {
-            return ssm__fail(err, SSM_STATUS_FILE, place,
-                             "config.json says attn_layer_idx = %s, but there is no layer %" PRId64
-                             ": the tensors are those of %" PRId64 " layers",
-                             text, layer, checkpoint->config.n_layers);
+            return fail_attention_layers(checkpoint, layer, err);
         }
     }
     return SSM_STATUS_OK;

@@ -14,6 +14,7 @@
 #include "checkpoint/weights.h"
 #include "test_edit.h"
 #include "test_golden.h"
+#include "torch/write.h"
 
 static ssm_checkpoint *open_with(const char *path, const ssm_checkpoint_options *options)
 {
@@ -442,6 +443,68 @@ static void ids_beside_the_original(void **state)
     edit_free(e);
 }
 
+/* ---- containers ------------------------------------------------------------------------------ */
+
+/* safetensors wins where both are there; stray shards of a torch index are not even opened. */
+static void one_container_is_read(void **state)
+{
+    (void)state;
+    char golden[TEST_PATH_MAX];
+    edit *e = edit_create(golden_model_path(golden, "falcon"));
+    edit_write(e);
+    edit_write_text(e, "pytorch_model.bin", "not read");
+    edit_write_text(e, "pytorch_model.bin.index.json", "not read");
+    ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
+    expect_note(checkpoint, "pytorch_model.bin was not read: model.safetensors is there, too.");
+    expect_note(checkpoint, "pytorch_model.bin.index.json was not read: model.safetensors is");
+    ssm_checkpoint_close(checkpoint);
+    edit_free(e);
+}
+
+static void torch_index_decides(void **state)
+{
+    (void)state;
+    char golden[TEST_PATH_MAX];
+    char path[TEST_PATH_MAX];
+    char plain[64];
+    char other[64];
+    edit *e = edit_create(golden_model_path(golden, "falcon"));
+    edit_write(e);
+    digest_of(e->directory, plain);
+    remove(edit_path(e, "model.safetensors", path));
+    /* A stale copy of the first tensor in the second shard. */
+    const int64_t half = e->count / 2;
+    ssm_tensor second[EDIT_TENSORS];
+    memcpy(second, e->tensors + half, (size_t)(e->count - half) * sizeof *second);
+    second[e->count - half] = e->tensors[0];
+    second[e->count - half].data = e->tensors[1].data;
+    second[e->count - half].dims[0] = 1;
+    second[e->count - half].n_dims = 1;
+    second[e->count - half].bytes = ssm_dtype_size(e->tensors[0].dtype);
+    assert_int_equal(ssm__torch_write(edit_path(e, "pytorch_model-00001-of-00002.bin", path),
+                                      e->tensors, half, NULL),
+                     SSM_STATUS_OK);
+    assert_int_equal(ssm__torch_write(edit_path(e, "pytorch_model-00002-of-00002.bin", path),
+                                      second, e->count - half + 1, NULL),
+                     SSM_STATUS_OK);
+    edit_write_text(e, "pytorch_model-00009-of-00009.bin", "a stray shard");
+    json_t *map = json_object();
+    for (int64_t i = 0; i < e->count; i++) {
+        json_object_set_new(map, e->tensors[i].name,
+                            json_string(i < half ? "pytorch_model-00001-of-00002.bin"
+                                                 : "pytorch_model-00002-of-00002.bin"));
+    }
+    json_t *index = json_pack("{s:{}, s:o}", "metadata", "weight_map", map);
+    edit_write_json(e, "pytorch_model.bin.index.json", index);
+    json_decref(index);
+    digest_of(e->directory, other);
+    assert_string_equal(plain, other);
+    ssm_checkpoint *checkpoint = open_with(e->directory, NULL);
+    expect_note(checkpoint, "in pytorch_model-00002-of-00002.bin is not used: the index places it");
+    ssm_checkpoint_close(checkpoint);
+    edit_free(e);
+}
+
 /* ---- groups of the norm ---------------------------------------------------------------------- */
 
 static void groups_of_the_norm(void **state)
@@ -482,10 +545,11 @@ static void groups_of_the_norm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hugging_face),         cmocka_unit_test(original_code),
-        cmocka_unit_test(schemas_say_the_same), cmocka_unit_test(odd_mamba2),
-        cmocka_unit_test(bare_infinity),        cmocka_unit_test(odd_falcon),
-        cmocka_unit_test(layer_norm_and_mlp),   cmocka_unit_test(ids_beside_the_original),
+        cmocka_unit_test(hugging_face),          cmocka_unit_test(original_code),
+        cmocka_unit_test(schemas_say_the_same),  cmocka_unit_test(odd_mamba2),
+        cmocka_unit_test(bare_infinity),         cmocka_unit_test(odd_falcon),
+        cmocka_unit_test(layer_norm_and_mlp),    cmocka_unit_test(ids_beside_the_original),
+        cmocka_unit_test(one_container_is_read), cmocka_unit_test(torch_index_decides),
         cmocka_unit_test(groups_of_the_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
