@@ -137,6 +137,13 @@ ssm_status ssm__make_directories(const char *path, ssm_error *err)
     return status;
 }
 
+bool ssm__ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name);
+    const size_t end_length = strlen(end);
+    return length > end_length && strcmp(name + length - end_length, end) == 0;
+}
+
 char *ssm__path_join(const char *directory, const char *name)
 {
     size_t directory_bytes = strlen(directory);

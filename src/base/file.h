@@ -31,6 +31,8 @@ bool ssm__is_file(const char *path);
 /* True when the directory holds a regular file of that name. Needs no memory, so that "there is
  * none" never means "out of memory". */
 bool ssm__holds_file(const char *directory, const char *name);
+/* True for a name with something in front of the end: "a.bin" ends with ".bin", ".bin" does not. */
+bool ssm__ends_with(const char *name, const char *end);
 /* "directory/name" in fresh memory (free()); NULL when out of memory. */
 char *ssm__path_join(const char *directory, const char *name);
 

@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/json.h"
 #include "checkpoint/claim_rules.h"
-#include "safetensors/foreign.h"
 
 enum { ALIASES = 6 };
 

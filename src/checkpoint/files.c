@@ -16,13 +16,6 @@ const char *ssm__file_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text);
-    size_t end_length = strlen(end);
-    return length > end_length && strcmp(text + length - end_length, end) == 0;
-}
-
 static bool holds(const ssm_checkpoint *checkpoint, const char *name)
 {
     return ssm__holds_file(checkpoint->directory, name);
@@ -153,7 +146,7 @@ void ssm__close_files(ssm_checkpoint *checkpoint)
 
 static int is_safetensors(const struct dirent *entry)
 {
-    return entry->d_name[0] != '.' && ends_with(entry->d_name, ".safetensors");
+    return entry->d_name[0] != '.' && ssm__ends_with(entry->d_name, ".safetensors");
 }
 
 /* Not what training leaves beside a model. */
@@ -371,10 +364,10 @@ ssm_status ssm__checkpoint_open_files(ssm_checkpoint *checkpoint,
     if (!ssm__is_file(checkpoint->path)) {
         return open_directory(checkpoint, options, err);
     }
-    if (ends_with(name, ".index.json")) {
+    if (ssm__ends_with(name, ".index.json")) {
         return ssm__open_index(checkpoint, name, options, err);
     }
-    if (ends_with(name, ".json")) {
+    if (ssm__ends_with(name, ".json")) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(checkpoint->path),
                          "this is the configuration; give the directory that it is in");
     }

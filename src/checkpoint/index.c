@@ -5,16 +5,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/json.h"
 #include "checkpoint/weight_file.h"
-#include "safetensors/foreign.h"
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text);
-    size_t end_length = strlen(end);
-    return length > end_length && strcmp(text + length - end_length, end) == 0;
-}
 
 static ssm_status check_shard_name(const ssm__index *index, const char *tensor, const json_t *value,
                                    ssm_error *err)
@@ -30,13 +23,13 @@ static ssm_status check_shard_name(const ssm__index *index, const char *tensor, 
                          "weight_map names the shard \"%s\"; expected a file of the same directory",
                          name);
     }
-    if (ends_with(name, index->torch ? ".safetensors" : ".bin")) {
+    if (ssm__ends_with(name, index->torch ? ".safetensors" : ".bin")) {
         return ssm__fail(err, SSM_STATUS_FILE, place,
                          "weight_map names the %s shard \"%s\" in an index of %s files",
                          index->torch ? "safetensors" : "PyTorch", name,
                          index->torch ? "PyTorch" : "safetensors");
     }
-    if (!(index->torch ? ssm__is_torch_name(name) : ends_with(name, ".safetensors"))) {
+    if (!(index->torch ? ssm__is_torch_name(name) : ssm__ends_with(name, ".safetensors"))) {
         return ssm__fail(err, SSM_STATUS_FILE, place,
                          "weight_map names the shard \"%s\"; expected a %s file", name,
                          index->torch ? ".bin" : ".safetensors");

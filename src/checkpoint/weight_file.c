@@ -4,18 +4,11 @@
 
 #include "base/file.h"
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text);
-    size_t end_length = strlen(end);
-    return length > end_length && strcmp(text + length - end_length, end) == 0;
-}
-
 bool ssm__is_torch_name(const char *name)
 {
     static const char *const ends[] = {".bin", ".pt", ".pth", ".ckpt"};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        if (ends_with(name, ends[i])) {
+        if (ssm__ends_with(name, ends[i])) {
             return true;
         }
     }
@@ -39,7 +32,7 @@ ssm_status ssm__weight_file_open(const char *path, bool lenient, ssm__weight_fil
 {
     *out = (ssm__weight_file){0};
     bool torch = ssm__is_torch_name(path);
-    if (!torch && !ends_with(path, ".safetensors")) {
+    if (!torch && !ssm__ends_with(path, ".safetensors")) {
         ssm_status status = begins_like_torch(path, &torch, err);
         if (status != SSM_STATUS_OK) {
             return status;

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/foreign.h"
 #include "base/json.h"
 #include "safetensors/dtype.h"
-#include "safetensors/foreign.h"
 
 static const char metadata_key[] = "__metadata__";
 

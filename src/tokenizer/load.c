@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/json.h"
 #include "tokenizer/fields.h"
 #include "tokenizer/tokenizer.h"
@@ -200,6 +201,7 @@ ssm_status ssm__tokenizer_from_memory(const char *name, const char *text, size_t
                          "the file has %zu bytes, a tokenizer.json has at most %d", bytes,
                          FILE_MOST);
     }
+    SSM__TRY(ssm__refuse_foreign(name, (const unsigned char *)text, bytes, err));
     json_t *root = NULL;
     SSM__TRY(ssm__json_parse(name, 0, text, bytes, SSM__JSON_STRICT, &root, err));
     ssm_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);

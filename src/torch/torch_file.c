@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "safetensors/foreign.h"
+#include "base/foreign.h"
 #include "torch/internal.h"
 
 /* ---- what kind of file it is ----------------------------------------------------------------- */

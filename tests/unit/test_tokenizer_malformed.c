@@ -439,6 +439,11 @@ static void not_json(void **state)
     static char nested[DEPTH + 1];
     memset(nested, '[', DEPTH);
     check_refused("recursive JSON", nested, DEPTH, "nested too deeply");
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\nsize 2113710\n";
+    check_refused("a Git LFS pointer", pointer, strlen(pointer),
+                  "not the file of 2113710 bytes that it stands for");
+    static const char page[] = "<!DOCTYPE html><html><title>Sign in</title></html>";
+    check_refused("a web page", page, strlen(page), "this is a web page");
     ssm_text text = build("", "0");
     for (size_t cut = 1; cut < text.bytes; cut += 7) {
         check_refused("cut off", text.data, cut, "");

@@ -1,6 +1,6 @@
-/* safetensors/foreign.h: files that are often found where a checkpoint's file was meant to be. */
-#ifndef SSM_SAFETENSORS_FOREIGN_H
-#define SSM_SAFETENSORS_FOREIGN_H
+/* base/foreign.h: files that are often found where one of a model was meant to be. */
+#ifndef SSM_BASE_FOREIGN_H
+#define SSM_BASE_FOREIGN_H
 
 #include <ssmscope/base.h>
 

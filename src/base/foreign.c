@@ -1,4 +1,4 @@
-#include "safetensors/foreign.h"
+#include "base/foreign.h"
 
 #include <ctype.h>
 #include <stdio.h>
