@@ -71,13 +71,12 @@ static ssm_status examine_model(doctor_state *d, ssm_error *err)
     }
     status = cli_doctor_plan(source->model, &d->findings, err);
     if (status == SSM_STATUS_OK && (d->args->prompt != NULL || d->args->ids != NULL)) {
-        const int64_t rows = source->config->vocab_size;
-        const int64_t known = d->tokenizer == NULL ? rows : ssm_tokenizer_vocab_size(d->tokenizer);
         status = read_ids(d, err);
-        status = status == SSM_STATUS_OK
-                     ? cli_doctor_run(d->context, source->model, &d->ids,
-                                      known < rows ? known : rows, &d->findings, err)
-                     : status;
+        status =
+            status == SSM_STATUS_OK
+                ? cli_doctor_run(d->context, source->model, &d->ids,
+                                 cli_valid_ids(source->checkpoint, d->tokenizer), &d->findings, err)
+                : status;
     }
     return status;
 }

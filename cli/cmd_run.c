@@ -200,8 +200,9 @@ static ssm_status generate(run_state *run, ssm_error *err)
                                    .seed = (uint64_t)args->seed};
     ssm_sampler *sampler = NULL;
     ssm_decoder *decoder = NULL;
-    ssm_status status = ssm_sampler_create(&sampling, run->source.config->vocab_size,
-                                           cli_valid_ids(&run->source), &sampler, err);
+    ssm_status status = ssm_sampler_create(
+        &sampling, run->source.config->vocab_size,
+        cli_valid_ids(run->source.checkpoint, run->source.tokenizer), &sampler, err);
     if (status == SSM_STATUS_OK && args->ids == NULL) {
         status = ssm_decoder_create(run->source.tokenizer, false, &decoder, err);
     }
@@ -434,7 +435,7 @@ static const cli_option run_options[] = {
      .max = 1 << 20,
      .flags = CLI_NEUTRAL,
      .help = "Tokens of the prompt that go through the model at once; 0 is 1024. The results are "
-             "the same."},
+             "the same, but for the rounding of Mamba-2 (see --exact-chunks)."},
     CLI_INVALID_UTF8_ENTRY(run_arguments),
     CLI_LOAD_ENTRIES(run_arguments),
     CLI_EXACT_CHUNKS_ENTRY(run_arguments),
@@ -455,8 +456,8 @@ const cli_command cli_command_run = {
     .name = "run",
     .summary = "generate text, or write logits and hidden states",
     .description = "Runs a model on a prompt and prints what it generates, without the prompt, as "
-                   "soon as it is there. Rows of the vocabulary that the tokenizer does not know "
-                   "are never drawn.",
+                   "soon as it is there. Rows of the vocabulary that the tokenizer (without one: "
+                   "config.json) does not know are never drawn.",
     .examples = run_examples,
     .positionals = run_positionals,
     .n_positionals = sizeof run_positionals / sizeof *run_positionals,

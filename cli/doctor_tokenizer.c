@@ -15,21 +15,6 @@
         }                                                                                          \
     } while (0)
 
-/* The tokenizer of the published models with so many rows. */
-static const char *usual_tokenizer(const ssm_config *config)
-{
-    if (config->vocab_size >= 50277 && config->vocab_size <= 50304) {
-        return "; by its size the vocabulary is that of EleutherAI/gpt-neox-20b";
-    }
-    if (config->vocab_size == 65024 && config->family == SSM_FAMILY_FALCON_MAMBA) {
-        return "; by its size the vocabulary is that of tiiuae/falcon-mamba-7b";
-    }
-    if (config->vocab_size == 32768 && config->family == SSM_FAMILY_MAMBA2) {
-        return "; by its size the vocabulary may be that of mistralai/Mamba-Codestral-7B-v0.1";
-    }
-    return "";
-}
-
 static ssm_status compare_sizes(const ssm_tokenizer *tokenizer, int64_t rows,
                                 ssm_findings *findings, ssm_error *err)
 {
@@ -91,7 +76,7 @@ ssm_status cli_doctor_tokenizer(const cli_source *source, ssm_tokenizer **out,
     cli_tokenizer_path(source->where.path, path);
     if (stat(path, &info) != 0) {
         FIND(NOTE, "no %s: the model runs with --ids only until one is put there%s", path,
-             usual_tokenizer(config));
+             cli_usual_tokenizer(config));
     } else {
         ssm_error_clear(&found);
         ssm_status status = ssm_tokenizer_open(path, out, &found);

@@ -15,9 +15,9 @@ const char cli_about[] =
 
 const cli_words cli_argument_words[] = {
     {"MODEL",
-     "A model directory, a .safetensors file beside its config.json, a name in the local Hugging "
-     "Face cache such as state-spaces/mamba-130m-hf, or tiny: the trained model that comes with "
-     "ssmscope. Nothing is ever downloaded."},
+     "A model directory, a .safetensors, .bin, .pt or .pth file beside its config.json, a name in "
+     "the local Hugging Face cache such as state-spaces/mamba-130m-hf, or tiny: the trained model "
+     "that comes with ssmscope. Nothing is ever downloaded."},
     {"TEXT",
      "A UTF-8 text file as PATH or DOMAIN=PATH. Files of one domain are joined in the order given. "
      "Without a domain it is the file's name without its extension. Texts are cut into consecutive "
@@ -69,9 +69,9 @@ const char *cli_option_value(const cli_option *option)
 static void add_short_form(const cli_option *option, cli_string *out)
 {
     if (option->letter != '\0') {
-        cli_string_format(out, "-%c %s", option->letter, option->argument);
+        cli_string_format(out, "-%c %s", option->letter, cli_option_value(option));
     } else {
-        cli_string_format(out, "--%s %s", option->name, option->argument);
+        cli_string_format(out, "--%s %s", option->name, cli_option_value(option));
     }
 }
 

@@ -20,14 +20,26 @@ void cli_tokenizer_path(const char *model, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%.*s%s", length < (int)room ? length : (int)room, model, name);
 }
 
+const char *cli_usual_tokenizer(const ssm_config *config)
+{
+    if (config->vocab_size >= 50277 && config->vocab_size <= 50304) {
+        return " (by its size the vocabulary is that of EleutherAI/gpt-neox-20b)";
+    }
+    if (config->vocab_size == 65024 && config->family == SSM_FAMILY_FALCON_MAMBA) {
+        return " (by its size the vocabulary is that of tiiuae/falcon-mamba-7b)";
+    }
+    if (config->vocab_size == 32768 && config->family == SSM_FAMILY_MAMBA2) {
+        return " (by its size the vocabulary may be that of mistralai/Mamba-Codestral-7B-v0.1)";
+    }
+    return "";
+}
+
 static ssm_status missing_tokenizer(const char *path, const ssm_config *config, ssm_error *err)
 {
-    /* The vocabulary of the published Mamba models, padded to a multiple of 8 or 16. */
-    bool neox = config->vocab_size >= 50277 && config->vocab_size <= 50304;
     return cli_fail(err, SSM_STATUS_FILE, path,
                     "text needs this file and it is not there: put the model's tokenizer.json "
-                    "into its directory%s; without it only run --ids works",
-                    neox ? " (by its size the vocabulary is that of EleutherAI/gpt-neox-20b)" : "");
+                    "into its directory%s; without it only token ids work (--ids)",
+                    cli_usual_tokenizer(config));
 }
 
 /* Where a tokenizer is not needed, one that cannot be read is as good as none, but not silently. */
@@ -100,10 +112,11 @@ void cli_source_close(cli_source *source)
     *source = (cli_source){0};
 }
 
-int64_t cli_valid_ids(const cli_source *source)
+int64_t cli_valid_ids(const ssm_checkpoint *checkpoint, const ssm_tokenizer *tokenizer)
 {
-    int64_t rows = source->config->vocab_size;
-    int64_t known = source->tokenizer == NULL ? rows : ssm_tokenizer_vocab_size(source->tokenizer);
+    const int64_t rows = ssm_checkpoint_config(checkpoint)->vocab_size;
+    const int64_t known = tokenizer == NULL ? ssm_checkpoint_named_ids(checkpoint)
+                                            : ssm_tokenizer_vocab_size(tokenizer);
     return known < rows ? known : rows;
 }
 

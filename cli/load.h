@@ -43,8 +43,13 @@ void cli_source_close(cli_source *source);
 /* Path of the tokenizer.json that belongs to a model file or directory. */
 void cli_tokenizer_path(const char *model, char out[PATH_MAX]);
 
-/* Ids below this can be sampled: rows of the embedding that the tokenizer knows. */
-int64_t cli_valid_ids(const cli_source *source);
+/* The tokenizer of the published models with so many rows, as a remark in brackets with a space in
+ * front; "" where none is known. */
+const char *cli_usual_tokenizer(const ssm_config *config);
+
+/* Ids below this can be sampled: rows of the embedding that the tokenizer knows or, without one
+ * (NULL), that config.json names. */
+int64_t cli_valid_ids(const ssm_checkpoint *checkpoint, const ssm_tokenizer *tokenizer);
 
 /* `model` {path, digest}, name for one given by name, commit for one from the Hugging Face cache.
  */
@@ -82,8 +87,8 @@ ssm_status cli_open_with_texts(cli_context *context, const char *model, const cl
         {.name = "ignore-index",                                                                   \
          .kind = CLI_FLAG,                                                                         \
          .into = offsetof(type, load.ignore_index),                                                \
-         .help = "Read all .safetensors files of the directory instead of those that its index "   \
-                 "names, when they fill every slot."},                                             \
+         .help = "Read all weight files of the directory (of the index's kind) instead of those "  \
+                 "that its index names, when they fill every slot."},                              \
     {                                                                                              \
         .name = "norm-groups", .kind = CLI_INTEGER, .into = offsetof(type, load.norm_groups),      \
         .argument = "G", .fallback = "0", .min = 0, .max = 1 << 20,                                \

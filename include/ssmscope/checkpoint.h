@@ -148,9 +148,9 @@ typedef struct ssm_checkpoint_options {
     int64_t norm_groups; /* groups of Mamba-2's gated norm in place of n_groups; 0: n_groups */
 } ssm_checkpoint_options;
 
-/* Opens a model directory or a .safetensors file beside its config.json, resolves every tensor of
- * the family to its slot, compares shapes with config.json and decides the head. options may be
- * NULL. Non-finite weights are not looked for here (ssm_checkpoint_check_finite).
+/* Opens a model directory, a file of weights (safetensors, or as torch.save writes) or an index
+ * beside its config.json or params.json, resolves every tensor of the family to its slot, compares
+ * shapes with the configuration and decides the head. options may be NULL. Non-finite weights are not looked for here (ssm_checkpoint_check_finite).
  * Errors: FILE (missing, malformed, conflicting: both numbers are named), USAGE (norm_groups that
  * the model cannot have), MEMORY. */
 SSM_API ssm_status ssm_checkpoint_open(const char *path, const ssm_checkpoint_options *options,
@@ -159,6 +159,9 @@ SSM_API void ssm_checkpoint_close(ssm_checkpoint *checkpoint);
 SSM_API const char *ssm_checkpoint_path(const ssm_checkpoint *checkpoint);
 SSM_API const ssm_config *ssm_checkpoint_config(const ssm_checkpoint *checkpoint);
 SSM_API ssm_layer_kind ssm_checkpoint_layer_kind(const ssm_checkpoint *checkpoint, int64_t layer);
+/* Ids that the configuration's vocab_size names, at most the rows of the embedding and all of them
+ * where it does not say: the rows behind are padding, which the soft-max has and no text. */
+SSM_API int64_t ssm_checkpoint_named_ids(const ssm_checkpoint *checkpoint);
 /* All tensors of the files, used or not. */
 SSM_API int64_t ssm_checkpoint_count(const ssm_checkpoint *checkpoint);
 SSM_API const ssm_tensor *ssm_checkpoint_at(const ssm_checkpoint *checkpoint, int64_t i);

@@ -101,6 +101,13 @@ const ssm_config *ssm_checkpoint_config(const ssm_checkpoint *checkpoint)
     return &checkpoint->config;
 }
 
+int64_t ssm_checkpoint_named_ids(const ssm_checkpoint *checkpoint)
+{
+    const ssm__claim *claim = &checkpoint->claims.vocab_size;
+    const int64_t rows = checkpoint->config.vocab_size;
+    return claim->key != NULL && claim->value < rows ? claim->value : rows;
+}
+
 const ssm__weights *ssm__checkpoint_weights(const ssm_checkpoint *checkpoint)
 {
     return &checkpoint->weights;

@@ -6,7 +6,8 @@
  *   not given  tied (noted)        tied, one copy used        error: the flag must be written
  *   false      error               untied, as the flag says   untied
  *
- * Of Hugging Face's mamba2 the absent flag means false, so that a different head is used there. */
+ * Of Hugging Face's mamba2 and of Mistral's params.json the absent flag means false, so that a
+ * different head is used there. */
 #include "checkpoint/internal.h"
 
 #include <string.h>
@@ -83,10 +84,11 @@ static ssm_status decide_equal(ssm_checkpoint *checkpoint, const ssm__claim_flag
     }
     tie(checkpoint);
     return ssm__note(&checkpoint->notes, err,
-                     "The head is tied: %s and lm_head.weight equals the embedding, so one copy is "
-                     "used.",
-                     flag->key != NULL ? "config.json says tie_word_embeddings = true"
-                                       : "config.json does not say tie_word_embeddings");
+                     "The head is tied: config.json %s %s%s and lm_head.weight equals the "
+                     "embedding, so one copy is used.",
+                     flag->key != NULL ? "says" : "does not say",
+                     flag->key != NULL ? flag->key : "tie_word_embeddings",
+                     flag->key != NULL ? " = true" : "");
 }
 
 static ssm_status decide_different(ssm_checkpoint *checkpoint, const ssm__claim_flag *flag,

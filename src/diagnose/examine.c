@@ -84,8 +84,8 @@ ssm_status ssm__examine_load(const ssm__examination *x, ssm_error *err)
     SSM__TRY(say_prefix(x, err));
     if (unused > 0) {
         SSM__FIND(x, NOTE, "load", first_unused,
-                  "%" PRId64 " tensor%s of the files not used, the first is %s", unused,
-                  unused == 1 ? " is" : "s are", first_unused);
+                  "%" PRId64 " tensor%s of the files %s not used, the first is %s", unused,
+                  unused == 1 ? "" : "s", unused == 1 ? "is" : "are", first_unused);
     }
     for (int64_t i = 0; i < ssm_checkpoint_note_count(x->checkpoint); i++) {
         SSM__FIND(x, NOTE, "load", NULL, "%s", ssm_checkpoint_note(x->checkpoint, i));

@@ -25,6 +25,7 @@ for command in $commands; do
     [ ! -s "$scratch/err" ] || fail "$command --help prints on stderr"
     cp "$scratch/out" "$scratch/help"
     grep -q "^Usage: ssmscope $command" "$scratch/help" || fail "$command --help has no usage"
+    ! grep -qF '(null)' "$scratch/help" || fail "$command --help names nothing: (null)"
     expect 0 help "$command"
     same "$scratch/out" "$scratch/help" "help $command and $command --help"
     awk -v name="$command" '/^\.SS / { on = ($2 == name) } on' "$scratch/man" >"$scratch/section"

@@ -36,6 +36,13 @@ grep -qxE '[0-9]+ [0-9]+ [0-9]+ [0-9]+' out || fail "not four ids: $(cat out)"
 cp out new.ids
 expect 0 run tiny --ids ids -n 4 -q
 same out new.ids "ids with a tokenizer beside the model"
+# Rows beyond the vocab_size of config.json are padding: without a tokenizer they are not drawn either.
+expect 0 init --shape tiny-mamba2 -o padded -q
+sed -i 's/"vocab_size": 512/"vocab_size": 100/; s/"eos_token_id": 0/"eos_token_id": null/' padded/config.json
+echo '1 2 3' >few.ids
+expect 0 run padded --ids few.ids -n 200 --temperature 10 --seed 1 -q
+[ "$(wc -w <out)" -eq 200 ] || fail "not 200 ids"
+[ "$(tr ' ' '\n' <out | sort -n | tail -n 1)" -lt 100 ] || fail "a row of padding was drawn"
 expect 3 run bare -p 'It came'
 says 'bare/tokenizer.json: text needs this file and it is not there'
 expect 2 run tiny --ids "$SOURCE_DIR/tests/cli/_common.sh" -n 0 --nonsense
