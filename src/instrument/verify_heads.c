@@ -81,9 +81,13 @@ static void leave(void *context, int64_t layer, int64_t group, int64_t position,
     v->sums.sink.leave_head(v->sums.sink.context, layer, group, position, args);
 }
 
+/* Layers of attention go through the same session; their in_proj may be wider than the buffer. */
 static void capture(void *context, const ssm_tap *tap)
 {
     heads_verifier *v = context;
+    if (!ssm__has_states(v->model, tap->layer)) {
+        return;
+    }
     float *into = tap->point == SSM_TAP_MIXER_IN    ? v->mixer_in
                   : tap->point == SSM_TAP_MIXER_OUT ? v->mixer_out
                   : tap->point == SSM_TAP_IN_PROJ   ? v->in_proj
