@@ -270,12 +270,19 @@ static ssm_status create_recording(recorder *r, const char *directory, ssm_error
     return status;
 }
 
+/* Numbers of one layer's A: one a mode, or one a head. */
+static int64_t count_A(const recorder *r)
+{
+    const ssm_config *c = r->config;
+    return r->by_head ? c->n_heads : c->d_inner * c->d_state;
+}
+
 /* One layer's A = −exp(A_log), so that time constants need no checkpoint. */
 static void layer_A(const recorder *r, int64_t index, float *A, ssm_tensor *tensor, char *name)
 {
     const ssm__weights *weights = ssm__checkpoint_weights(ssm_model_checkpoint(r->model));
     const ssm_config *c = r->config;
-    const int64_t count = r->by_head ? c->n_heads : c->d_inner * c->d_state;
+    const int64_t count = count_A(r);
     if (r->by_head) {
         ssm__head_recorder_A(r->model, r->layers[index], A);
     } else {
@@ -295,7 +302,7 @@ static void layer_A(const recorder *r, int64_t index, float *A, ssm_tensor *tens
 
 static ssm_status put_model(recorder *r, ssm_error *err)
 {
-    const int64_t count = r->config->d_inner * r->config->d_state;
+    const int64_t count = count_A(r);
     const size_t layers = (size_t)r->n_layers;
     float *values = calloc((size_t)count * layers + 1, sizeof *values);
     ssm_tensor *tensors = calloc(layers + 1, sizeof *tensors);
