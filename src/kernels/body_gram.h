@@ -9,24 +9,23 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
-
-#define GRAM_INLINE static inline __attribute__((always_inline))
+#include "kernels/unroll.h"
 
 /* Index of (i, j), i ≤ j < m, in the row-major upper triangle of an m×m matrix. */
-GRAM_INLINE int64_t gram_row(int64_t i, int64_t j, int64_t m)
+SSM__INLINE int64_t gram_row(int64_t i, int64_t j, int64_t m)
 {
     return i * m - i * (i - 1) / 2 + (j - i);
 }
 
 /* Entries (i0 … i0+rows−1) × (j0 … j0+cols−1); only those on and above the diagonal when the block
  * lies on it. rows, cols and diagonal are constants where this is inlined. */
-GRAM_INLINE void gram_block(const float *modes, int64_t tokens, int64_t m, float *gram, int64_t i0,
+SSM__INLINE void gram_block(const float *modes, int64_t tokens, int64_t m, float *gram, int64_t i0,
                             int64_t j0, const int rows, const int cols, const bool diagonal)
 {
     v16 sum[4][4];
-#pragma GCC unroll 4
+    SSM__UNROLL
     for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 4
+        SSM__UNROLL
         for (int j = diagonal ? i : 0; j < cols; j++) {
             sum[i][j] = v16_load(gram + gram_row(i0 + i, j0 + j, m) * 16);
         }
@@ -34,22 +33,22 @@ GRAM_INLINE void gram_block(const float *modes, int64_t tokens, int64_t m, float
     for (int64_t t = 0; t < tokens; t++) {
         const float *row = modes + t * m * 16;
         v16 right[4];
-#pragma GCC unroll 4
+        SSM__UNROLL
         for (int j = 0; j < cols; j++) {
             right[j] = v16_load(row + (j0 + j) * 16);
         }
-#pragma GCC unroll 4
+        SSM__UNROLL
         for (int i = 0; i < rows; i++) {
             const v16 left = v16_load(row + (i0 + i) * 16);
-#pragma GCC unroll 4
+            SSM__UNROLL
             for (int j = diagonal ? i : 0; j < cols; j++) {
                 sum[i][j] = v16_fma(left, right[j], sum[i][j]);
             }
         }
     }
-#pragma GCC unroll 4
+    SSM__UNROLL
     for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 4
+        SSM__UNROLL
         for (int j = diagonal ? i : 0; j < cols; j++) {
             v16_store(gram + gram_row(i0 + i, j0 + j, m) * 16, sum[i][j]);
         }
@@ -57,7 +56,7 @@ GRAM_INLINE void gram_block(const float *modes, int64_t tokens, int64_t m, float
 }
 
 /* The columns right of the last whole block, one at a time against `rows` rows. */
-GRAM_INLINE void gram_edge(const float *modes, int64_t tokens, int64_t m, float *gram, int64_t i0,
+SSM__INLINE void gram_edge(const float *modes, int64_t tokens, int64_t m, float *gram, int64_t i0,
                            int64_t whole, const int rows)
 {
     for (int64_t j = whole; j < m; j++) {
@@ -91,5 +90,4 @@ static void kernel_energy(const float *modes, int64_t tokens, int64_t n_modes, f
     }
 }
 
-#undef GRAM_INLINE
 #endif

@@ -12,8 +12,7 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_math.h"
-
-#define HEAD_INLINE static inline __attribute__((always_inline))
+#include "kernels/unroll.h"
 
 enum { HEAD_SUBTILE = 16, HEAD_MOST_MODES = 8 };
 
@@ -27,13 +26,13 @@ typedef struct head_subtile {
 
 /* Modes first … first+count−1 over `tokens` tokens. count, masked, recorded (moments) and stored
  * (modes) are constants where this is inlined. */
-HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
+SSM__INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
                             int64_t tokens, int64_t first, const int count, const bool masked,
                             const bool recorded, const bool stored)
 {
     const int64_t N = a->d_state;
     v16 state[HEAD_MOST_MODES], energy[HEAD_MOST_MODES], state_sum[HEAD_MOST_MODES];
-#pragma GCC unroll 8
+    SSM__UNROLL
     for (int i = 0; i < count; i++) {
         const int64_t n = first + i;
         state[i] = v16_load(a->state + n * 16);
@@ -50,7 +49,7 @@ HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
         const float *C = a->C + (t0 + t) * a->bc_stride + first;
         v16 even = v16_load(s->even + t * 16);
         v16 odd = v16_load(s->odd + t * 16);
-#pragma GCC unroll 8
+        SSM__UNROLL
         for (int i = 0; i < count; i++) {
             state[i] = v16_fma(decay, state[i], v16_mul(input, v16_set(B[i])));
             const v16 read = v16_mul(gate, v16_set(C[i]));
@@ -74,7 +73,7 @@ HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
         v16_store(s->even + t * 16, even);
         v16_store(s->odd + t * 16, odd);
     }
-#pragma GCC unroll 8
+    SSM__UNROLL
     for (int i = 0; i < count; i++) {
         const int64_t n = first + i;
         v16_store(a->state + n * 16, state[i]);
@@ -85,7 +84,7 @@ HEAD_INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
     }
 }
 
-HEAD_INLINE void head_all_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
+SSM__INLINE void head_all_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
                                 int64_t tokens, const bool masked, const bool recorded,
                                 const bool stored)
 {
@@ -102,7 +101,7 @@ HEAD_INLINE void head_all_modes(const ssm__head_scan_args *a, head_subtile *s, i
     }
 }
 
-HEAD_INLINE void head_inputs(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
+SSM__INLINE void head_inputs(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
                              int64_t tokens, const bool recorded)
 {
     const v16 steps = v16_load_n(a->delta + t0, tokens);
@@ -131,7 +130,7 @@ HEAD_INLINE void head_inputs(const ssm__head_scan_args *a, head_subtile *s, int6
 }
 
 /* y = (Σ_even m + Σ_odd m) + f, f = g·(D·u); the sum Σy² of the instrument. */
-HEAD_INLINE void head_output(const ssm__head_scan_args *a, const head_subtile *s, int64_t t0,
+SSM__INLINE void head_output(const ssm__head_scan_args *a, const head_subtile *s, int64_t t0,
                              int64_t tokens, const bool recorded, const bool stored)
 {
     const int64_t N = a->d_state;
@@ -152,7 +151,7 @@ HEAD_INLINE void head_output(const ssm__head_scan_args *a, const head_subtile *s
     }
 }
 
-HEAD_INLINE void head_tokens(const ssm__head_scan_args *a, const bool masked, const bool recorded,
+SSM__INLINE void head_tokens(const ssm__head_scan_args *a, const bool masked, const bool recorded,
                              const bool stored)
 {
     head_subtile s;
@@ -209,5 +208,4 @@ static void kernel_head_reads(const float *C, ptrdiff_t c_stride, const float *g
     }
 }
 
-#undef HEAD_INLINE
 #endif

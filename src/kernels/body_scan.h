@@ -12,8 +12,7 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_math.h"
-
-#define SCAN_INLINE static inline __attribute__((always_inline))
+#include "kernels/unroll.h"
 
 enum { SCAN_SUBTILE = 16 }; /* tokens whose inputs, outputs and modes stay in L1 */
 
@@ -26,12 +25,12 @@ typedef struct scan_subtile {
 
 /* Modes first … first+count−1 over `tokens` tokens. count, masked and recorded are constants where
  * this is inlined. */
-SCAN_INLINE void scan_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0, int64_t tokens,
+SSM__INLINE void scan_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0, int64_t tokens,
                             int64_t first, const int count, const bool masked, const bool recorded)
 {
     const int64_t N = a->d_state;
     v16 state[4], rate[4], w[4], state_sum[4], read_sum[4], adjoint_sum[4];
-#pragma GCC unroll 4
+    SSM__UNROLL
     for (int i = 0; i < count; i++) {
         const int64_t n = first + i;
         state[i] = v16_load(a->state + n * 16);
@@ -51,7 +50,7 @@ SCAN_INLINE void scan_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0
         const float *C = a->C + (t0 + t) * a->bc_stride + first;
         v16 even = v16_load(s->even + t * 16);
         v16 odd = v16_load(s->odd + t * 16);
-#pragma GCC unroll 4
+        SSM__UNROLL
         for (int i = 0; i < count; i++) {
             const v16 decay = v16_exp2_decay(v16_mul(delta, rate[i]));
             state[i] = v16_fma(decay, state[i], v16_mul(input, v16_set(B[i])));
@@ -77,7 +76,7 @@ SCAN_INLINE void scan_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0
         v16_store(s->even + t * 16, even);
         v16_store(s->odd + t * 16, odd);
     }
-#pragma GCC unroll 4
+    SSM__UNROLL
     for (int i = 0; i < count; i++) {
         const int64_t n = first + i;
         v16_store(a->state + n * 16, state[i]);
@@ -90,7 +89,7 @@ SCAN_INLINE void scan_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0
     }
 }
 
-SCAN_INLINE void scan_all_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0,
+SSM__INLINE void scan_all_modes(const ssm__scan_args *a, scan_subtile *s, int64_t t0,
                                 int64_t tokens, const bool masked, const bool recorded)
 {
     int64_t n = 0;
@@ -106,7 +105,7 @@ SCAN_INLINE void scan_all_modes(const ssm__scan_args *a, scan_subtile *s, int64_
 }
 
 /* y = (Σ_even m + Σ_odd m) + f, f = g·(D·u); the sums ΣΔ and Σy² of the instrument. */
-SCAN_INLINE void scan_output(const ssm__scan_args *a, const scan_subtile *s, int64_t t0,
+SSM__INLINE void scan_output(const ssm__scan_args *a, const scan_subtile *s, int64_t t0,
                              int64_t tokens, const bool recorded)
 {
     const int64_t N = a->d_state;
@@ -126,7 +125,7 @@ SCAN_INLINE void scan_output(const ssm__scan_args *a, const scan_subtile *s, int
     }
 }
 
-SCAN_INLINE void scan_tokens(const ssm__scan_args *a, const bool masked, const bool recorded)
+SSM__INLINE void scan_tokens(const ssm__scan_args *a, const bool masked, const bool recorded)
 {
     scan_subtile s;
     const v16 zero = v16_set(0.0f);
@@ -159,5 +158,4 @@ static void kernel_scan(const ssm__scan_args *a)
     }
 }
 
-#undef SCAN_INLINE
 #endif

@@ -32,12 +32,14 @@
         .decay = kernel_decay,                                                                     \
         .add = kernel_add,                                                                         \
         .scan = kernel_scan,                                                                       \
-        .head_scan = kernel_head_scan, .head_reads = kernel_head_reads,                                                             \
+        .head_scan = kernel_head_scan,                                                             \
+        .head_reads = kernel_head_reads,                                                           \
         .ssd = kernel_ssd,                                                                         \
         .gram = kernel_gram,                                                                       \
         .energy = kernel_energy,                                                                   \
         .mode_rows = kernel_mode_rows,                                                             \
-        .gram_rows = kernel_gram_rows, .dropped = kernel_dropped,                                                             \
+        .gram_rows = kernel_gram_rows,                                                             \
+        .dropped = kernel_dropped,                                                                 \
         .attend = kernel_attend,                                                                   \
         .logsumexp = kernel_logsumexp,                                                             \
         .flush = kernel_flush,                                                                     \

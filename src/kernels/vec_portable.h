@@ -38,7 +38,7 @@ static inline v16 v16_load(const float *p)
     memcpy(r.lane, p, sizeof r.lane);
     return r;
 }
-/* The first n lanes, the others +0; 0 ≤ n ≤ 16. */
+/* The first n ≥ 0 lanes, the others +0; n of 16 or more: all. */
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     V16_EACH(i < n ? p[i] : 0.0f);
