@@ -7,11 +7,13 @@
 #include "masks.h"
 #include "messages.h"
 #include "run_capture.h"
+#include "state_file.h"
 
 enum { DEFAULT_CHUNK = 1024, DEFAULT_NEW_TOKENS = 64 };
 
 typedef struct run_arguments {
     const char *model, *ids, *prompt, *text, *mask, *logits, *hidden;
+    const char *state_in, *state_out;
     int64_t new_tokens, top_k, seed, chunk, invalid_utf8;
     double temperature, top_p;
     bool reference;
@@ -24,6 +26,7 @@ typedef struct run_state {
     const run_arguments *args;
     cli_source source;
     ssm_ids prompt, generated;
+    ssm_ids seen;  /* all tokens that the state has seen; kept for --state-out only */
     ssm_text text; /* generated so far */
     ssm_mask mask;
     ssm_session *session;
@@ -112,9 +115,10 @@ static void on_logits(void *context, int64_t first, int64_t tokens, const float 
 
 static ssm_status run_prompt(run_state *run, ssm_error *err)
 {
-    int64_t chunk = run->args->chunk > 0 ? run->args->chunk : DEFAULT_CHUNK;
+    const int64_t chunk = run->args->chunk > 0 ? run->args->chunk : DEFAULT_CHUNK;
     const ssm_progress *progress = cli_progress_start(run->context);
     ssm_status status = SSM_STATUS_OK;
+    run->capture.start = ssm_session_position(run->session);
     ssm_session_set_observer(run->session, cli_capture_observer(&run->capture));
     for (int64_t done = 0; status == SSM_STATUS_OK && done < run->prompt.count;) {
         int64_t rest = run->prompt.count - done;
@@ -216,6 +220,41 @@ static ssm_status generate(run_state *run, ssm_error *err)
     return status;
 }
 
+/* ---- the state ------------------------------------------------------------------------------- */
+
+static ssm_status read_state(run_state *run, ssm_error *err)
+{
+    return run->args->state_in == NULL
+               ? SSM_STATUS_OK
+               : cli_state_read(run->args->state_in, &run->source, run->session, &run->seen, err);
+}
+
+static ssm_status append_ids(ssm_ids *to, const ssm_ids *from, ssm_error *err)
+{
+    ssm_status status = SSM_STATUS_OK;
+    for (int64_t i = 0; status == SSM_STATUS_OK && i < from->count; i++) {
+        status = cli_ids_push(to, from->data[i], err);
+    }
+    return status;
+}
+
+/* The state behind everything that was read and generated: the last new token runs, too. */
+static ssm_status write_state(run_state *run, ssm_error *err)
+{
+    if (run->args->state_out == NULL) {
+        return SSM_STATUS_OK;
+    }
+    ssm_status status = append_ids(&run->seen, &run->prompt, err);
+    status = status == SSM_STATUS_OK ? append_ids(&run->seen, &run->generated, err) : status;
+    if (status == SSM_STATUS_OK && ssm_session_position(run->session) < run->seen.count) {
+        status = ssm_session_forward(run->session, &run->seen.data[run->seen.count - 1], 1,
+                                     SSM_LOGITS_NONE, NULL, NULL, err);
+    }
+    return status == SSM_STATUS_OK ? cli_state_write(run->args->state_out, run->session, &run->seen,
+                                                     run->context, run->source.digest, err)
+                                   : status;
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 static ssm_status print_json(const run_state *run, ssm_error *err)
@@ -254,6 +293,7 @@ static ssm_status run_fast(run_state *run, ssm_error *err)
         status = status == SSM_STATUS_OK ? ssm_session_set_mask(run->session, &run->mask, -1, err)
                                          : status;
     }
+    status = status == SSM_STATUS_OK ? read_state(run, err) : status;
     struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
     status = status == SSM_STATUS_OK ? run_prompt(run, err) : status;
@@ -263,6 +303,7 @@ static ssm_status run_fast(run_state *run, ssm_error *err)
         status = generate(run, err);
     }
     double new_seconds = seconds_since(&start);
+    status = status == SSM_STATUS_OK ? write_state(run, err) : status;
     if (status == SSM_STATUS_OK) {
         cli_note(run->context, "prompt: %lld tokens, %.0f tokens/s", (long long)run->prompt.count,
                  (double)run->prompt.count / prompt_seconds);
@@ -278,7 +319,8 @@ static ssm_status run_all(run_state *run, ssm_error *err)
 {
     const run_arguments *args = run->args;
     unsigned wants = CLI_WANT_MODEL | (args->ids == NULL ? CLI_WANT_TOKENIZER : CLI_TRY_TOKENIZER);
-    bool files = args->logits != NULL || args->hidden != NULL;
+    bool files = args->logits != NULL || args->hidden != NULL || args->state_in != NULL ||
+                 args->state_out != NULL;
     if (files || args->mask != NULL || run->context->globals.json) {
         wants |= CLI_WANT_DIGEST;
     }
@@ -334,6 +376,7 @@ static ssm_status run_run(cli_context *context, const void *arguments, ssm_error
     free(run.last_logits);
     ssm_ids_free(&run.prompt);
     ssm_ids_free(&run.generated);
+    ssm_ids_free(&run.seen);
     ssm_text_free(&run.text);
     cli_source_close(&run.source);
     return status;
@@ -422,6 +465,22 @@ static const cli_option run_options[] = {
      .flags = CLI_OUTPUT,
      .help = "Write the residual stream of the prompt: hidden.0 (embedding) to hidden.n_layers "
              "(after the last block), each [L, d_model], and ids [L], safetensors."},
+    {.name = "state-in",
+     .kind = CLI_TEXT,
+     .into = offsetof(run_arguments, state_in),
+     .argument = "FILE",
+     .conflicts = "reference",
+     .help = "Go on from the state that --state-out wrote, with the same bits as if it had never "
+             "stopped (Mamba-2: with --exact-chunks). The prompt is what comes next, and its text "
+             "is tokenized by itself."},
+    {.name = "state-out",
+     .kind = CLI_TEXT,
+     .into = offsetof(run_arguments, state_out),
+     .argument = "FILE",
+     .flags = CLI_OUTPUT,
+     .conflicts = "reference",
+     .help = "Write the state behind the prompt and what was generated: state [bytes], and ids "
+             "of all tokens that led to it, safetensors."},
     {.name = "reference",
      .kind = CLI_FLAG,
      .into = offsetof(run_arguments, reference),
@@ -450,6 +509,8 @@ static const char *const run_examples[] = {
     "Logits of every token of a file.",
     "echo 17 42 | ssmscope run tiny --ids - -n 5",
     "Without a tokenizer: ids in, ids out.",
+    "ssmscope run tiny --text book.txt --state-out book.state",
+    "Read a long text once; run --state-in book.state goes on from there.",
     NULL};
 
 const cli_command cli_command_run = {

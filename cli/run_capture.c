@@ -66,7 +66,7 @@ static void read_tap(void *context, const ssm_tap *tap)
 {
     const cli_capture *capture = context;
     int64_t plane = tap->point == SSM_TAP_EMBED ? 0 : tap->layer + 1;
-    int64_t row = plane * capture->tokens + tap->position;
+    int64_t row = plane * capture->tokens + tap->position - capture->start;
     ssm_tap_copy(tap, (float *)capture->hidden + row * capture->config->d_model);
 }
 

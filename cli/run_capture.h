@@ -13,7 +13,8 @@ typedef struct cli_capture {
     int64_t tokens;
     bool reference;
     void *logits, *hidden;
-    int64_t offset; /* tokens run before the forward call under way */
+    int64_t offset; /* tokens of the prompt run before the forward call under way */
+    int64_t start;  /* position of the prompt's first token: more than 0 after --state-in */
     ssm_observer observer;
 } cli_capture;
 

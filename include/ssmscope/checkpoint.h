@@ -150,7 +150,8 @@ typedef struct ssm_checkpoint_options {
 
 /* Opens a model directory, a file of weights (safetensors, or as torch.save writes) or an index
  * beside its config.json or params.json, resolves every tensor of the family to its slot, compares
- * shapes with the configuration and decides the head. options may be NULL. Non-finite weights are not looked for here (ssm_checkpoint_check_finite).
+ * shapes with the configuration and decides the head. options may be NULL. Non-finite weights are
+ * not looked for here (ssm_checkpoint_check_finite).
  * Errors: FILE (missing, malformed, conflicting: both numbers are named), USAGE (norm_groups that
  * the model cannot have), MEMORY. */
 SSM_API ssm_status ssm_checkpoint_open(const char *path, const ssm_checkpoint_options *options,

@@ -73,6 +73,35 @@ expect 0 run tiny --ids ids --logits three.logits --hidden three.hidden --refere
 header three.logits | grep -qF '"dtype":"F64","shape":[3,4096]' || fail "--reference is not F64"
 expect 1 run tiny --ids ids --logits "$scratch/no/such/folder/file"
 
+# A state in a file: what follows has the bits of a run that never stopped, whatever stands in the
+# layers; new tokens are part of it.
+expect 0 init --shape tiny-mamba2attn -o hybrid -q
+seq 1 40 >first.ids
+seq 41 70 >second.ids
+cat first.ids second.ids >both.ids
+for what in tiny hybrid; do
+    expect 0 run "$what" --ids first.ids --exact-chunks --state-out first.state -q
+    silent
+    expect 0 run "$what" --ids second.ids --exact-chunks --state-in first.state --state-out late.state \
+        --hidden late.hidden -n 5 -q
+    cp out late
+    expect 0 run "$what" --ids both.ids --exact-chunks --state-out whole.state -n 5 -q
+    same out late "$what: new tokens behind a state"
+    data=$(($(stat -c %s whole.state) - 1024)) # the headers differ: they name the command
+    cmp -s <(tail -c $data late.state) <(tail -c $data whole.state) ||
+        fail "$what: the state of a run in two parts"
+    [ "$(header late.hidden | grep -cF '[30,')" -ge 5 ] || fail "$what: hidden states behind a state"
+done
+expect 3 run tiny --ids ids --state-in first.state
+says 'first.state: the state is of model xxh3-128:'
+expect 3 run tiny --ids ids --state-in one.logits
+says 'one.logits: the file has no state U8'
+head -c 3000 first.state >cut.state
+expect 3 run hybrid --ids few.ids --state-in cut.state
+says 'cut.state'
+expect 2 run tiny --ids ids --state-in first.state --reference --logits x
+says 'state-in'
+
 # End of standard output.
 code=0
 "$SSMSCOPE" run tiny -p 'It came' -n 3 -q >/dev/full 2>err || code=$?
