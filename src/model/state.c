@@ -66,7 +66,7 @@ void ssm_session_save(const ssm_session *session, void *out)
 }
 
 /* The header of a block that this model can go on from. Its position says how long the block is;
- * it is believed only as far as the bytes go. */
+ * it is believed only as far as the bytes go, and no text comes near the end of the integers. */
 static ssm_status read_header(const ssm_session *session, const void *block, size_t bytes,
                               state_header *out, ssm_error *err)
 {
@@ -76,7 +76,7 @@ static ssm_status read_header(const ssm_session *session, const void *block, siz
         state_header expected = header_of(session);
         expected.position = out->position;
         const int64_t width = ssm__cache_width(session->model);
-        const int64_t most = width > 0 ? (int64_t)(bytes / sizeof(float)) / width : INT64_MAX;
+        const int64_t most = width > 0 ? (int64_t)(bytes / sizeof(float)) / width : INT64_MAX / 4;
         if (out->position < 0 || out->position > most ||
             memcmp(out, &expected, sizeof expected) != 0) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
