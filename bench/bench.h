@@ -85,8 +85,6 @@ const char *bench_sgemm_name(void); /* "OpenBLAS (SkylakeX)" or "not installed" 
 double bench_fma_gflops(ssm_pool *pool, int threads, ssm_isa isa);
 bool bench_limits_measure(bench_run *run, bench_limits *out);
 
-/* Operations of all linear maps of the blocks for one token (multiply and add apart). */
-double bench_linear_flops(const ssm_config *config);
 /* Bytes read for one token: weights, head included, and the recurrent state. */
 double bench_token_bytes(const ssm_model *model);
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/pool.h"
-#include "instrument/accumulator.h"
+#include "model/session.h"
 
 /* The share of the exp-only rate that a scan is granted in the limit "gemm+scan"
  * (docs/performance.md). */
@@ -18,23 +18,55 @@ enum {
     ANY = MAMBA1 | MAMBA2
 };
 
-double bench_linear_flops(const ssm_config *c)
+static double size_of(const ssm__matrix *matrix)
 {
-    const double D = (double)c->d_model, E = (double)c->d_inner, N = (double)c->d_state;
-    const double R = (double)c->dt_rank, G = (double)c->n_groups, H = (double)c->n_heads;
-    const double maps = c->family == SSM_FAMILY_MAMBA2
-                            ? D * (2.0 * E + 2.0 * G * N + H) + E * D
-                            : D * 2.0 * E + E * (R + 2.0 * N) + R * E + E * D;
-    return 2.0 * (double)c->n_layers * maps;
+    return (double)matrix->rows * (double)matrix->cols;
+}
+
+/* Weights of a block's linear maps, those of its MLP included. */
+static double block_maps(const ssm__block *b)
+{
+    const double mlp = size_of(&b->mlp.fc1_y) + size_of(&b->mlp.fc1_gate) + size_of(&b->mlp.fc2);
+    switch (b->kind) {
+    case SSM_LAYER_MAMBA2:
+        return mlp + size_of(&b->mamba2.in_proj) + size_of(&b->mamba2.out_proj);
+    case SSM_LAYER_ATTENTION:
+        return mlp + size_of(&b->attention.in_proj) + size_of(&b->attention.out_proj);
+    case SSM_LAYER_MAMBA:
+    case SSM_LAYER_KINDS:
+        break;
+    }
+    return mlp + size_of(&b->mamba.in_proj_x) + size_of(&b->mamba.in_proj_z) +
+           size_of(&b->mamba.x_proj) + size_of(&b->mamba.dt_proj) + size_of(&b->mamba.out_proj);
+}
+
+/* All linear maps of the blocks for one token (multiply and add apart). */
+static double linear_flops(const ssm_model *model)
+{
+    double maps = 0.0;
+    for (int64_t layer = 0; layer < model->config->n_layers; layer++) {
+        maps += block_maps(&model->blocks[layer]);
+    }
+    return 2.0 * maps;
+}
+
+/* Scores and weighted sums of one token of attention, with `tokens` / 2 keys in the mean. */
+static double attention_flops(const ssm_model *model, int64_t tokens)
+{
+    const ssm_config *c = model->config;
+    const double width = (double)(c->n_query_heads * c->attention_head_dim);
+    return (double)model->n_attention * 4.0 * width * (double)(tokens + 1) / 2.0;
 }
 
 /* Of the chunked form for one token, chunks of 64: output and state of every head, the lower
  * triangle of C·B and of its product with the inputs. */
-static double chunk_flops(const ssm_config *c)
+static double chunk_flops(const ssm_model *model)
 {
+    const ssm_config *c = model->config;
+    const double layers = (double)(c->n_layers - model->n_attention);
     const double S = (double)c->d_ssm, N = (double)c->d_state, G = (double)c->n_groups;
     const double triangle = (SSM__TILE + 1.0) / 2.0;
-    return 2.0 * (double)c->n_layers * (2.0 * S * N + triangle * (S + G * N));
+    return 2.0 * layers * (2.0 * S * N + triangle * (S + G * N));
 }
 
 double bench_token_bytes(const ssm_model *model)
@@ -90,7 +122,7 @@ static double prefill_limit(const bench_run *run, const bench_limits *limits)
     const double tokens = (double)run->tokens;
     const double head = 2.0 * (double)c->vocab_size * (double)c->d_model;
     const double exps = tokens * (double)(c->n_layers * c->d_inner * c->d_state);
-    return (tokens * bench_linear_flops(c) + head) / (1e9 * limits->sgemm_gflops) +
+    return (tokens * linear_flops(run->model) + head) / (1e9 * limits->sgemm_gflops) +
            exps / (scan_share * limits->exp_per_s);
 }
 
@@ -107,7 +139,9 @@ static ssm_status sample_prefill2(bench_run *run, const bench_limits *limits, be
 {
     const ssm_config *c = ssm_model_config(run->model);
     const double head = 2.0 * (double)c->vocab_size * (double)c->d_model;
-    const double flops = (double)run->tokens * (bench_linear_flops(c) + chunk_flops(c)) + head;
+    const double token = linear_flops(run->model) + chunk_flops(run->model) +
+                         attention_flops(run->model, run->tokens);
+    const double flops = (double)run->tokens * token + head;
     out->at_limit = flops / (1e9 * limits->sgemm_gflops);
     return timed_forward(run, SSM_LOGITS_LAST, &out->seconds, err);
 }
@@ -126,8 +160,8 @@ static ssm_status sample_decode(bench_run *run, const bench_limits *limits, benc
     return SSM_STATUS_OK;
 }
 
-/* ---- the scan alone: all channels of one layer, tile by tile
- * -------------------------------------- */
+/* ---- the scan alone: all channels of one layer, tile by tile ----------------------------------
+ */
 
 typedef struct scan_run {
     const bench_run *bench;

@@ -69,11 +69,18 @@ static ssm_status make_model(cli_context *context, const bench_arguments *args,
     static const ssm_dtype dtypes[] = {SSM_DTYPE_F32, SSM_DTYPE_F16, SSM_DTYPE_BF16};
     ssm_config config;
     ssm_checkpoint *checkpoint = NULL;
+    ssm_layer_kind *kinds = NULL;
     ssm_status status = ssm_shape_config(args->shape, &config, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_init_write(&config, dtypes[args->dtype], 0, directory,
-                                cli_progress_start(context), err);
+        kinds = calloc((size_t)config.n_layers, sizeof *kinds);
+        status = kinds == NULL ? cli_fail(err, SSM_STATUS_MEMORY, NULL, "out of memory")
+                               : ssm_shape_layers(args->shape, kinds, err);
     }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_init_write_layers(&config, kinds, dtypes[args->dtype], 0, directory,
+                                       cli_progress_start(context), err);
+    }
+    free(kinds);
     if (status == SSM_STATUS_OK) {
         status = ssm_checkpoint_open(directory, NULL, &checkpoint, err);
     }
@@ -84,8 +91,7 @@ static ssm_status make_model(cli_context *context, const bench_arguments *args,
     return status;
 }
 
-/* ---- measuring
- * ------------------------------------------------------------------------------------ */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static const char operator_prefix[] = "operator/";
 
@@ -421,11 +427,9 @@ static const cli_option bench_options[] = {
      .into = offsetof(bench_arguments, cases),
      .argument = "LIST",
      .help = "Comma-separated: prefill, decode, record, record_no_head, record_moments, scan, "
-             "linear_in_proj, "
-             "linear_out_proj, "
-             "linear_x_proj, linear_dt_proj, gram_heads; operator/NAME is one kernel at one shape "
-             "on one thread, "
-             "operators is all of these. [default: all but the operators]"},
+             "linear_in_proj, linear_out_proj, linear_x_proj, linear_dt_proj, gram_heads; "
+             "operator/NAME is one kernel at one shape on one thread, operators is all of these. "
+             "[default: all but the operators]"},
     {.name = "dtype",
      .kind = CLI_CHOICE,
      .into = offsetof(bench_arguments, dtype),

@@ -288,8 +288,7 @@ static void oracle_moments(operator_run *run)
     memset(run->want[MODES], 0, (size_t)run->out_count[MODES] * sizeof(double));
 }
 
-/* ---- the sums of a head's reads: b groups -------------------------------------------------------
- */
+/* ---- the sums of a head's reads -------------------------------------------------------------- */
 
 static void prepare_reads(operator_run *run)
 {
