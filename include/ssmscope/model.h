@@ -25,7 +25,7 @@ SSM_API ssm_isa ssm_model_isa(const ssm_model *model);
 /* ---- masks ----------------------------------------------------------------------------------- */
 
 /* Which modes are kept. Layers of attention have none: what stands in their place is not looked at.
- * keep: uint8 [n_layers][H][d_state], 1 = kept (H = d_inner, Mamba-1). */
+ * keep: uint8 [n_layers][H][d_state], 1 = kept; H n_channels: d_inner, Mamba-2 d_ssm or n_heads. */
 typedef struct ssm_mask {
     int64_t n_layers, n_channels, d_state;
     int64_t head_dim; /* the channels are those of heads of this width (Mamba-2); else 0 */

@@ -6,7 +6,8 @@
 #include "base/error.h"
 #include "recording/schema.h"
 
-enum { CHAIN_ROWS = 256 }; /* rows of a float32 chain of the Gram: in the second-level cache */
+/* Most rows of a float32 chain, unless a token has more: they stay in the second-level cache. */
+enum { CHAIN_ROWS = 256 };
 
 /* ---- the sink -------------------------------------------------------------------------------- */
 

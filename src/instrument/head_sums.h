@@ -3,10 +3,10 @@
  *
  * A head is one task of the pass and one thread's. Over at most 16 tokens its groups of 16 channels
  * come one after the other; their modes are turned into rows (token, channel), and every few tokens
- * the rows are added to the head's Gram: float32 chains over at most 256 rows, float64 between
- * them. Energies and moments run in float32 over blocks of 64 tokens, float64 between them. The
- * layers of a pass take turns with one layer's sums; a pass is a whole window. H heads, P channels
- * a head in P' = ⌈P/16⌉ groups, G = H·P', N d_state. */
+ * the rows are added to the head's Gram: float32 chains over at most 256 rows (one token's, where a
+ * head has more channels), float64 between them. Energies and moments run in float32 over blocks of
+ * 64 tokens, float64 between them. The layers of a pass take turns with one layer's sums; a pass is
+ * a whole window. H heads, P channels a head in P' = ⌈P/16⌉ groups, G = H·P', N d_state. */
 #ifndef SSM_INSTRUMENT_HEAD_SUMS_H
 #define SSM_INSTRUMENT_HEAD_SUMS_H
 

@@ -98,8 +98,7 @@ static inline int64_t ssm__attention_rows(const ssm_config *c)
     return (c->n_query_heads + 2 * c->n_kv_heads) * c->attention_head_dim;
 }
 
-/* ---- channels of the scan: d_inner of Mamba-1, d_ssm = n_heads·head_dim of Mamba-2 ------------
- */
+/* ---- channels of the scan: d_inner, of Mamba-2 d_ssm ----------------------------------------- */
 
 static inline int64_t ssm__scan_channels(const ssm_config *c)
 {
