@@ -74,8 +74,8 @@ extern const operator_entry operator_rmsnorm, operator_conv_silu, operator_softp
 extern const operator_entry operator_head_scan, operator_head_scan_masked,
     operator_head_scan_recorded, operator_head_scan_moments, operator_ssd, operator_gated_norm;
 extern const operator_entry operator_scan, operator_scan_masked, operator_scan_recorded,
-    operator_gram, operator_energy, operator_mode_rows, operator_gram_rows, operator_dropped,
-    operator_head_reads;
+    operator_gram, operator_energy, operator_mode_rows, operator_gram_rows, operator_least_dropped,
+    operator_dropped, operator_head_reads;
 extern const operator_entry operator_layernorm, operator_conv, operator_silu_mul, operator_attend;
 
 #endif

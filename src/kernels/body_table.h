@@ -12,6 +12,7 @@
 #include "kernels/body_gram.h"
 #include "kernels/body_rows.h"
 #include "kernels/body_dropped.h"
+#include "kernels/body_subsets.h"
 #include "kernels/body_attention.h"
 
 /* Initialiser of a ssm__kernels; every instruction set brings a linear of its own. */
@@ -40,6 +41,7 @@
         .mode_rows = kernel_mode_rows,                                                             \
         .gram_rows = kernel_gram_rows,                                                             \
         .dropped = kernel_dropped,                                                                 \
+        .least_dropped = kernel_least_dropped,                                                     \
         .attend = kernel_attend,                                                                   \
         .logsumexp = kernel_logsumexp,                                                             \
         .flush = kernel_flush,                                                                     \

@@ -23,8 +23,9 @@
 
 enum {
     SSM__LANES = 16,
-    SSM__TILE = 64,     /* most tokens in a tile; the block of the instrument */
-    SSM__TILE_ROWS = 65 /* rows of a tile's group in memory */
+    SSM__TILE = 64,        /* most tokens in a tile; the block of the instrument */
+    SSM__TILE_ROWS = 65,   /* rows of a tile's group in memory */
+    SSM__SUBSET_MODES = 20 /* most modes of which all sets are looked at */
 };
 
 typedef struct ssm__view {
@@ -212,6 +213,13 @@ typedef struct ssm__kernels {
      * that it does not name are not of use. */
     void (*gram_rows)(const float *panels, ptrdiff_t panel_stride, const float *last, int64_t rows,
                       int64_t n_modes, double *gram);
+    /* Of each of 16 channels the `dropped` of n ≤ 20 modes with the least Σ_{i,j dropped} G_ij, all
+     * sets being looked at. gram float64 [n(n+1)/2][16], upper triangle row by row. sets[16]: bit
+     * i: mode i is dropped; errors[16] that sum. Of equal sums the set with the higher mode at the
+     * first difference, seen from the highest mode down. 0 ≤ dropped ≤ n; the sums must be finite.
+     */
+    void (*least_dropped)(const double *gram, int64_t n_modes, int64_t n_dropped, uint32_t *sets,
+                          double *errors);
     /* Softmax and weighted sum of one block of keys. */
     void (*attend)(const ssm__attend_args *args);
 

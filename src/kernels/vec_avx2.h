@@ -188,4 +188,32 @@ static inline void v8_add_to_f64(double *out, v8 a)
     avx2_add_to_f64(out, a.v);
 }
 
+/* Eight numbers in float64; d8_where_less: lane-wise x < limit ? a : b. */
+typedef struct d8 {
+    __m256d lo, hi;
+} d8;
+
+static inline d8 d8_set(double a)
+{
+    return (d8){_mm256_set1_pd(a), _mm256_set1_pd(a)};
+}
+static inline d8 d8_load(const double *p)
+{
+    return (d8){_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)};
+}
+static inline void d8_store(double *p, d8 a)
+{
+    _mm256_storeu_pd(p, a.lo);
+    _mm256_storeu_pd(p + 4, a.hi);
+}
+static inline d8 d8_add(d8 a, d8 b)
+{
+    return (d8){_mm256_add_pd(a.lo, b.lo), _mm256_add_pd(a.hi, b.hi)};
+}
+static inline d8 d8_where_less(d8 x, d8 limit, d8 a, d8 b)
+{
+    return (d8){_mm256_blendv_pd(b.lo, a.lo, _mm256_cmp_pd(x.lo, limit.lo, _CMP_LT_OQ)),
+                _mm256_blendv_pd(b.hi, a.hi, _mm256_cmp_pd(x.hi, limit.hi, _CMP_LT_OQ))};
+}
+
 #endif

@@ -159,4 +159,30 @@ static inline void v8_add_to_f64(double *out, v8 a)
     _mm512_storeu_pd(out, _mm512_add_pd(_mm512_loadu_pd(out), _mm512_cvtps_pd(a.v)));
 }
 
+/* Eight numbers in float64; d8_where_less: lane-wise x < limit ? a : b. */
+typedef struct d8 {
+    __m512d v;
+} d8;
+
+static inline d8 d8_set(double a)
+{
+    return (d8){_mm512_set1_pd(a)};
+}
+static inline d8 d8_load(const double *p)
+{
+    return (d8){_mm512_loadu_pd(p)};
+}
+static inline void d8_store(double *p, d8 a)
+{
+    _mm512_storeu_pd(p, a.v);
+}
+static inline d8 d8_add(d8 a, d8 b)
+{
+    return (d8){_mm512_add_pd(a.v, b.v)};
+}
+static inline d8 d8_where_less(d8 x, d8 limit, d8 a, d8 b)
+{
+    return (d8){_mm512_mask_blend_pd(_mm512_cmp_pd_mask(x.v, limit.v, _CMP_LT_OQ), b.v, a.v)};
+}
+
 #endif

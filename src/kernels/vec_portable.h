@@ -178,5 +178,43 @@ static inline void v8_add_to_f64(double *out, v8 a)
     }
 }
 
+/* Eight numbers in float64; d8_where_less: lane-wise x < limit ? a : b. */
+typedef struct d8 {
+    double lane[8];
+} d8;
+
+static inline d8 d8_set(double a)
+{
+    d8 r;
+    for (int i = 0; i < 8; i++) {
+        r.lane[i] = a;
+    }
+    return r;
+}
+static inline d8 d8_load(const double *p)
+{
+    d8 r;
+    memcpy(r.lane, p, sizeof r.lane);
+    return r;
+}
+static inline void d8_store(double *p, d8 a)
+{
+    memcpy(p, a.lane, sizeof a.lane);
+}
+static inline d8 d8_add(d8 a, d8 b)
+{
+    for (int i = 0; i < 8; i++) {
+        a.lane[i] += b.lane[i];
+    }
+    return a;
+}
+static inline d8 d8_where_less(d8 x, d8 limit, d8 a, d8 b)
+{
+    for (int i = 0; i < 8; i++) {
+        a.lane[i] = x.lane[i] < limit.lane[i] ? a.lane[i] : b.lane[i];
+    }
+    return a;
+}
+
 #undef V16_EACH
 #endif
