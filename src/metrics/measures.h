@@ -8,6 +8,8 @@
 
 #include <ssmscope/metrics.h>
 
+#include "recording/dropped.h"
+
 /* ---- sets.c ---- */
 int64_t ssm__set_words(int64_t n);
 /* The first r modes of order. */
@@ -18,13 +20,8 @@ int64_t ssm__set_common(const uint64_t *a, const uint64_t *b, int64_t words);
 double ssm__jaccard_distance(int64_t common, int64_t r);
 
 /* ---- gap.c ---- */
-/* error[r], r = 0 … N: Σ_{i,j dropped} G_ij when the first r modes of order are kept. gram: upper
- * triangle of (m_0 … m_{N−1}, f), (N+1)(N+2)/2 entries; f is never dropped. */
-void ssm__dropped_errors(const float *gram, int64_t n, const int32_t *order, double *error);
-/* The same with the diagonal only: error[r] = Σ of the dropped energies. */
+/* As ssm__dropped_errors with the diagonal only: error[r] = Σ of the dropped energies. */
 void ssm__dropped_energies(const double *energy, int64_t n, const int32_t *order, double *error);
-/* E = sqrt(dropped / output); NaN unless output > 0. A negative sum is rounding and counts as 0. */
-double ssm__relative_error(double dropped, double output);
 /* ρ = sqrt(diag / static) of two dropped sums; NaN unless static > 0. */
 double ssm__migration_gap(double diag, double fixed);
 

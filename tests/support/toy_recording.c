@@ -159,6 +159,35 @@ static void energies_of(const toy_recording *toy, const double *modes, float *bl
     free(energy);
 }
 
+static void edit_floats(const toy_recording *toy, int64_t window, int64_t layer, const char *field,
+                        float *values, int64_t count)
+{
+    double *edited = test_doubles(count);
+    for (int64_t i = 0; i < count; i++) {
+        edited[i] = (double)values[i];
+    }
+    if (toy->edit != NULL) {
+        toy->edit(window, layer, field, edited, count);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (float)edited[i];
+    }
+    free(edited);
+}
+
+/* Means of squares, whose scale depends on channel and mode. */
+static float *moment_of(const toy_recording *toy, int64_t window, int64_t layer, const char *field)
+{
+    const int64_t count = toy->channels * toy->d_state;
+    float *values = test_floats(count);
+    ssm_rng common = stream(field, -1, layer);
+    ssm_rng own = stream(field, window, layer);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (float)exp(ssm_rng_normal(&common) + 0.3 * ssm_rng_normal(&own));
+    }
+    return values;
+}
+
 static void add_layer(const toy_recording *toy, int64_t window, int64_t layer, toy_window *out)
 {
     int64_t channels = toy->channels;
@@ -171,6 +200,9 @@ static void add_layer(const toy_recording *toy, int64_t window, int64_t layer, t
     float *delta = test_floats(channels);
     energies_of(toy, modes, blocks, output);
     toy_delta(toy, window, layer, delta);
+    edit_floats(toy, window, layer, "energy_blocks", blocks, n_blocks * channels * n);
+    edit_floats(toy, window, layer, "output_energy", output, channels);
+    edit_floats(toy, window, layer, "delta_mean", delta, channels);
     char name[NAME];
     snprintf(name, sizeof name, "layers.%lld.energy_blocks", (long long)layer);
     add(out, false, name, SSM_DTYPE_F32, 3, (int64_t[]){n_blocks, channels, n}, blocks);
@@ -181,13 +213,18 @@ static void add_layer(const toy_recording *toy, int64_t window, int64_t layer, t
     const char *const moments[] = {"state_moment", "read_moment", "adjoint_moment"};
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "layers.%lld.%s", (long long)layer, moments[i]);
-        add(out, false, name, SSM_DTYPE_F32, 2, (int64_t[]){channels, n},
-            test_floats(channels * n));
+        float *values = moment_of(toy, window, layer, moments[i]);
+        edit_floats(toy, window, layer, moments[i], values, channels * n);
+        add(out, false, name, SSM_DTYPE_F32, 2, (int64_t[]){channels, n}, values);
     }
     if (!toy->no_gram) {
         int64_t entries = (n + 1) * (n + 2) / 2;
         snprintf(name, sizeof name, "layers.%lld.gram", (long long)layer);
-        add(out, true, name, SSM_DTYPE_F64, 2, (int64_t[]){channels, entries}, gram_of(toy, modes));
+        double *gram = gram_of(toy, modes);
+        if (toy->edit != NULL) {
+            toy->edit(window, layer, "gram", gram, channels * entries);
+        }
+        add(out, true, name, SSM_DTYPE_F64, 2, (int64_t[]){channels, entries}, gram);
     }
     free(modes);
 }
@@ -293,6 +330,7 @@ static ssm_status put_model(const toy_recording *toy, ssm__recording_writer *wri
     for (int64_t i = 0; i < count; i++) {
         snprintf(names[i], NAME, "layers.%lld.A", (long long)layer_at(toy, i));
         toy_A(toy, layer_at(toy, i), values + i * size);
+        edit_floats(toy, -1, layer_at(toy, i), "A", values + i * size, size);
         tensors[i] = (ssm_tensor){.name = names[i],
                                   .dtype = SSM_DTYPE_F32,
                                   .n_dims = 2,

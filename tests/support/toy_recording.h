@@ -15,6 +15,8 @@ typedef struct toy_recording {
     bool no_gram, window_gram;
     const int64_t *layers; /* NULL: all */
     int64_t n_recorded;
+    /* Other values for a tensor of a layer ("A", "gram", "energy_blocks" …); may be NULL. */
+    void (*edit)(int64_t window, int64_t layer, const char *field, double *values, int64_t count);
 } toy_recording;
 
 /* 3 layers, 5 channels, N = 6, windows of 150 tokens (2 blocks and a rest), domains prose and code,

@@ -94,6 +94,10 @@ static void requests_that_cannot_be_met_are_refused(void **state)
     toy_recording plain = toy_recording_shape();
     toy_recording partial = plain;
     toy_recording no_calibration = plain;
+    toy_recording no_gram = plain;
+    toy_recording many = plain;
+    no_gram.no_gram = true;
+    many.d_state = 21;
     partial.layers = layers;
     partial.n_recorded = 2;
     no_calibration.calibration = 0;
@@ -106,7 +110,18 @@ static void requests_that_cannot_be_met_are_refused(void **state)
         {&plain, {.rule = "xyz", .budget = 2}, "there is no rule 'xyz'"},
         {&plain, {.rule = "static", .budget = 0}, "1 … 6; found 0"},
         {&plain, {.rule = "static", .budget = 7}, "1 … 6; found 7"},
-        {&plain, {.rule = "static", .budget = 2, .scope = "layer"}, "scope 'layer'"},
+        {&plain, {.rule = "static", .budget = 2, .scope = "row"}, "scope 'row' is not known"},
+        {&plain, {.rule = "static", .budget = 2, .scope = "head"}, "which has no heads"},
+        {&plain, {.rule = "static", .budget = 2, .scope = "group"}, "which has no groups"},
+        {&plain, {.rule = "static:x", .budget = 2}, "takes nothing behind its name"},
+        {&plain, {.rule = "last:cubed", .budget = 2}, "expected squared, found 'cubed'"},
+        {&plain, {.rule = "compensated:best", .budget = 2}, "greedy-swap or last, found 'best'"},
+        {&plain, {.rule = "compensated", .budget = 2, .ridge = -1.0}, "found -1"},
+        {&many, {.rule = "optimal", .budget = 2}, "use greedy-swap"},
+        {&no_gram, {.rule = "optimal", .budget = 2}, "made with --no-gram"},
+        {&no_gram, {.rule = "compensated:hankel", .budget = 2}, "made with --no-gram"},
+        {&no_calibration, {.rule = "hankel", .budget = 2}, "--calibration-windows"},
+        {&no_calibration, {.rule = "compensated:random", .budget = 2}, "--calibration-windows"},
         {&partial, {.rule = "static", .budget = 2}, "all 3 layers but the recording has only 2"},
         {&no_calibration, {.rule = "static", .budget = 2}, "--calibration-windows"},
     };
@@ -129,9 +144,21 @@ static void requests_that_cannot_be_met_are_refused(void **state)
 static void the_rules_have_names(void **state)
 {
     (void)state;
+    static const char *const expected[] = {"static",  "hankel",      "hankel-adjoint",
+                                           "last",    "activity",    "random",
+                                           "optimal", "greedy-swap", "compensated"};
     const char *const *names = ssm_select_rules();
-    assert_string_equal(names[0], "static");
-    assert_null(names[1]);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        assert_string_equal(names[i], expected[i]);
+        assert_true(ssm_select_is_rule(names[i]));
+    }
+    assert_null(names[sizeof expected / sizeof expected[0]]);
+    assert_true(ssm_select_is_rule("last:squared"));
+    assert_true(ssm_select_is_rule("compensated:greedy-swap"));
+    assert_false(ssm_select_is_rule("static:"));
+    assert_false(ssm_select_is_rule("stat"));
+    assert_false(ssm_select_is_rule("compensated:compensated"));
+    assert_false(ssm_select_is_rule("unpruned"));
 }
 
 int main(void)
