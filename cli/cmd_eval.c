@@ -96,11 +96,11 @@ static ssm_status open_mask(eval_state *state, const char *mask, const char *rul
     if (mask != NULL) {
         return cli_mask_read(mask, &state->source, out, err);
     }
-    const ssm_select_options options = {
-        .rule = rule,
-        .budget = args->budget,
-        .scope = ssm_scope_name(args->scope == 1 ? SSM_SCOPE_HEAD : SSM_SCOPE_CHANNEL),
-        .seed = (uint64_t)args->seed};
+    static const char *const scopes[] = {"channel", "head", "group", "layer"};
+    const ssm_select_options options = {.rule = rule,
+                                        .budget = args->budget,
+                                        .scope = scopes[args->scope],
+                                        .seed = (uint64_t)args->seed};
     return cli_mask_select(args->recording, &state->source, &options, out, err);
 }
 
@@ -296,9 +296,10 @@ static const cli_option eval_options[] = {
     {.name = "scope",
      .kind = CLI_CHOICE,
      .into = offsetof(eval_arguments, scope),
-     .choices = "channel|head",
+     .choices = "channel|head|group|layer",
      .fallback = "channel",
-     .help = "What a rule chooses a set for: every channel, or (Mamba-2) every head."},
+     .help = "What a rule chooses a set for: every channel, (Mamba-2) every head or group, or the "
+             "whole layer."},
     {.name = "against",
      .kind = CLI_TEXTS,
      .into = offsetof(eval_arguments, against),

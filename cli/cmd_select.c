@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -6,11 +7,26 @@
 #include "commands.h"
 #include "messages.h"
 #include "output.h"
+#include "select_output.h"
 
 typedef struct select_arguments {
-    const char *recording, *rule, *output;
-    int64_t budget, scope, seed;
+    const char *recording, *rule, *mask, *output;
+    bool curve;
+    int64_t budget, scope, seed, windows;
+    double ridge;
 } select_arguments;
+
+/* One run. */
+typedef struct select_run {
+    cli_context *context;
+    const select_arguments *args;
+    ssm_select_options options;
+    ssm_recording *recording;
+    ssm_mask mask;
+    char digest[64]; /* of the mask file */
+    /* Mean over the layers on the calibration windows; NaN where Grams do not tell. */
+    double error, error_unweighted;
+} select_run;
 
 /* What the mask says about layers that have states: those of attention stand whole in it. */
 typedef struct mask_sums {
@@ -29,11 +45,11 @@ static mask_sums sums_of(const ssm_mask *mask, const ssm_recording *recording)
     return sums;
 }
 
-static ssm_status print_json(const cli_context *context, const select_arguments *args,
-                             const ssm_mask *mask, mask_sums sums, const char *digest,
-                             ssm_error *err)
+static ssm_status print_json(const select_run *run, mask_sums sums, ssm_error *err)
 {
-    cli_json json = cli_json_create(context, "select");
+    const select_arguments *args = run->args;
+    const ssm_mask *mask = &run->mask;
+    cli_json json = cli_json_create(run->context, "select");
     cli_json_integer(&json, json.root, "seed", args->seed);
     json_t *model = cli_json_object(&json, json.root, "model");
     cli_json_text(&json, model, "digest", mask->model_digest);
@@ -42,50 +58,154 @@ static ssm_status print_json(const cli_context *context, const select_arguments 
     cli_json_text(&json, recording, "digest", mask->recording_digest);
     json_t *written = cli_json_object(&json, json.root, "mask");
     cli_json_text(&json, written, "path", args->output);
-    cli_json_text(&json, written, "digest", digest);
+    cli_json_text(&json, written, "digest", run->digest);
     cli_json_text(&json, written, "rule", mask->rule);
     cli_json_integer(&json, written, "budget", mask->budget);
     cli_json_text(&json, written, "scope", mask->scope);
     cli_json_integer(&json, written, "kept", sums.kept);
     cli_json_integer(&json, written, "modes", sums.modes);
+    cli_json_real(&json, written, "calibration_error", run->error);
+    if (mask->weight != NULL) {
+        cli_json_real(&json, written, "ridge", args->ridge);
+        cli_json_real(&json, written, "calibration_error_unweighted", run->error_unweighted);
+    }
     return cli_json_print(&json, err);
 }
 
-static void print_for_people(const select_arguments *args, const ssm_mask *mask, mask_sums sums)
+static void print_for_people(const select_run *run, mask_sums sums)
 {
-    printf("%s: rule %s\n%lld of %lld modes kept in each of %lld %ss of %lld layers (%.1f %% of "
+    const ssm_mask *mask = &run->mask;
+    const bool shared = strcmp(mask->scope, "layer") == 0 || strcmp(mask->scope, "group") == 0;
+    printf("%s: rule %s\n%lld of %lld modes kept%s in each of %lld %ss of %lld layers (%.1f %% of "
            "the state)\n",
-           args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
-           (long long)mask->n_channels, mask->scope, (long long)sums.layers,
-           100.0 * (double)sums.kept / (double)sums.modes);
+           run->args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
+           mask->mean_budget ? " in the mean" : "",
+           shared ? (long long)sums.layers : (long long)mask->n_channels, mask->scope,
+           (long long)sums.layers, 100.0 * (double)sums.kept / (double)sums.modes);
+    if (mask->weight != NULL) {
+        printf("weights by least squares with ridge %g: error %.5f on the calibration windows, "
+               "%.5f without them\n",
+               run->args->ridge, run->error, run->error_unweighted);
+    } else if (!isnan(run->error)) {
+        printf("error %.5f on the calibration windows\n", run->error);
+    }
+}
+
+/* Mean error of the mask on the calibration windows; NaN where the recording cannot tell. */
+static double calibration_error(const select_run *run, const ssm_mask *mask)
+{
+    ssm_error_curve curve;
+    if (ssm_select_error(run->recording, mask, SSM_ROLE_CALIBRATION, &curve, NULL) !=
+        SSM_STATUS_OK) {
+        return (double)NAN;
+    }
+    const double error = curve.mean[0];
+    ssm_error_curve_free(&curve);
+    return error;
+}
+
+static ssm_status write_mask(select_run *run, ssm_error *err)
+{
+    const select_arguments *args = run->args;
+    ssm_status status = ssm_select(run->recording, &run->options, &run->mask, err);
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    ssm_mask unweighted = run->mask;
+    unweighted.weight = NULL;
+    unweighted.skip_weight = NULL;
+    run->error = calibration_error(run, &run->mask);
+    run->error_unweighted =
+        run->mask.weight == NULL ? run->error : calibration_error(run, &unweighted);
+    status = ssm_mask_write(&run->mask, args->output, run->context->canonical, err);
+    status = status == SSM_STATUS_OK ? ssm_file_digest(args->output, run->digest, err) : status;
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    const mask_sums sums = sums_of(&run->mask, run->recording);
+    if (run->context->globals.json) {
+        return print_json(run, sums, err);
+    }
+    print_for_people(run, sums);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status print_curve(select_run *run, ssm_error *err)
+{
+    static const char *const roles[] = {"evaluation", "calibration"};
+    const select_arguments *args = run->args;
+    const ssm_role role = args->windows == 0 ? SSM_ROLE_EVALUATION : SSM_ROLE_CALIBRATION;
+    const bool weighs = args->rule != NULL && strncmp(args->rule, "compensated", 11) == 0;
+    cli_curve curve = {.recording = args->recording,
+                       .digest = ssm_recording_get_info(run->recording)->digest,
+                       .rule = args->rule,
+                       .scope = run->options.scope,
+                       .windows = roles[args->windows],
+                       .seed = args->seed,
+                       .ridge = weighs ? args->ridge : (double)NAN,
+                       .mask = args->mask,
+                       .mask_digest = run->digest};
+    ssm_status status = SSM_STATUS_OK;
+    if (args->mask != NULL) {
+        status = ssm_mask_read(args->mask, &run->mask, err);
+        status = status == SSM_STATUS_OK ? ssm_file_digest(args->mask, run->digest, err) : status;
+        status = status == SSM_STATUS_OK
+                     ? ssm_select_error(run->recording, &run->mask, role, &curve.errors, err)
+                     : status;
+        curve.rule = run->mask.rule;
+        curve.scope = run->mask.scope;
+    } else {
+        status = ssm_select_curve(run->recording, &run->options, role, &curve.errors, err);
+    }
+    status = status == SSM_STATUS_OK ? cli_curve_print(run->context, &curve, err) : status;
+    ssm_error_curve_free(&curve.errors);
+    return status;
+}
+
+/* A mask file needs its budget and its name; a curve has neither. */
+static ssm_status check_arguments(const select_arguments *args, ssm_error *err)
+{
+    const bool prints = args->curve || args->mask != NULL;
+    if (!prints && args->budget == CLI_UNSET) {
+        return cli_fail(
+            err, SSM_STATUS_USAGE, NULL,
+            "select: --budget R is missing (or give --curve for the errors of all budgets)");
+    }
+    if (!prints && args->output == NULL) {
+        return cli_fail(
+            err, SSM_STATUS_USAGE, NULL,
+            "select: --output MASK is missing (or give --curve for the errors of all budgets)");
+    }
+    if (prints && (args->budget != CLI_UNSET || args->output != NULL)) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "%s prints errors and writes no mask: --budget and --output do not go "
+                        "with it",
+                        args->mask != NULL ? "--mask" : "--curve");
+    }
+    return SSM_STATUS_OK;
 }
 
 static ssm_status run_select(cli_context *context, const void *arguments, ssm_error *err)
 {
-    static const char *const scopes[] = {"channel", "head", "layer"};
+    static const char *const scopes[] = {"channel", "head", "group", "layer"};
     const select_arguments *args = arguments;
-    const ssm_select_options options = {.rule = args->rule,
-                                        .budget = args->budget,
-                                        .scope = scopes[args->scope],
-                                        .seed = (uint64_t)args->seed};
-    ssm_recording *recording = NULL;
-    ssm_mask mask = {0};
-    char digest[64];
-    ssm_status status = ssm_recording_open(args->recording, &recording, err);
-    status = status == SSM_STATUS_OK ? ssm_select(recording, &options, &mask, err) : status;
+    select_run run = {.context = context,
+                      .args = args,
+                      .options = {.rule = args->rule,
+                                  .budget = args->budget,
+                                  .scope = scopes[args->scope],
+                                  .seed = (uint64_t)args->seed,
+                                  .ridge = args->ridge,
+                                  .isa = (ssm_isa)context->globals.isa}};
+    ssm_status status = check_arguments(args, err);
+    status = status == SSM_STATUS_OK ? cli_pool(context, &run.options.pool, err) : status;
+    status =
+        status == SSM_STATUS_OK ? ssm_recording_open(args->recording, &run.recording, err) : status;
     if (status == SSM_STATUS_OK) {
-        status = ssm_mask_write(&mask, args->output, context->canonical, err);
+        status = args->curve || args->mask != NULL ? print_curve(&run, err) : write_mask(&run, err);
     }
-    status = status == SSM_STATUS_OK ? ssm_file_digest(args->output, digest, err) : status;
-    if (status == SSM_STATUS_OK) {
-        if (context->globals.json) {
-            status = print_json(context, args, &mask, sums_of(&mask, recording), digest, err);
-        } else {
-            print_for_people(args, &mask, sums_of(&mask, recording));
-        }
-    }
-    ssm_mask_free(&mask);
-    ssm_recording_close(recording);
+    ssm_mask_free(&run.mask);
+    ssm_recording_close(run.recording);
     return status;
 }
 
@@ -102,31 +222,50 @@ static const cli_option select_options[] = {
      .into = offsetof(select_arguments, rule),
      .argument = "RULE",
      .words = ssm_select_rules,
-     .flags = CLI_REQUIRED,
-     .help = "static: the modes with the largest mean energy over the calibration windows."},
+     .help =
+         "What ranks the modes, on the calibration windows: static (mean energy), hankel, "
+         "hankel-adjoint, last (one threshold for all layers; last:squared), activity, random, "
+         "optimal (the best of all sets, up to 20 modes), greedy-swap (the same without looking "
+         "everywhere), compensated (static with weights that make up for what is dropped; "
+         "compensated:RULE for other sets)."},
+    {.name = "mask",
+     .kind = CLI_TEXT,
+     .into = offsetof(select_arguments, mask),
+     .argument = "MASK",
+     .help = "Write nothing; print the exact error of this mask, your own for example."},
+    {.name = "curve",
+     .kind = CLI_FLAG,
+     .into = offsetof(select_arguments, curve),
+     .help = "Write nothing; print the error of the rule at every budget."},
+    {.name = "on",
+     .kind = CLI_CHOICE,
+     .into = offsetof(select_arguments, windows),
+     .choices = "evaluation|calibration",
+     .fallback = "evaluation",
+     .help = "Which windows the errors of --curve and --mask are of."},
     {.name = "budget",
      .kind = CLI_INTEGER,
      .into = offsetof(select_arguments, budget),
      .argument = "R",
      .min = 1,
      .max = 65536,
-     .flags = CLI_REQUIRED,
-     .help = "Modes to keep in every channel (or head), 1 to d_state."},
+     .help = "Modes to keep in every channel (or head), 1 to d_state; by last, in the mean."},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,
      .into = offsetof(select_arguments, output),
      .argument = "MASK",
-     .flags = CLI_REQUIRED | CLI_OUTPUT,
+     .flags = CLI_OUTPUT,
      .help = "Mask file to write (safetensors)."},
     {.name = "scope",
      .kind = CLI_CHOICE,
      .into = offsetof(select_arguments, scope),
-     .choices = "channel|head|layer",
+     .choices = "channel|head|group|layer",
      .fallback = "channel",
      .help =
-         "channel: every channel has its own set; head (Mamba-2): one set for all channels of a "
-         "head; layer: one set for all channels of a layer."},
+         "channel: every channel has its own set; head, group (Mamba-2): one set for all channels "
+         "of a head, or of the heads that share B and C; layer: one set for all channels of a "
+         "layer."},
     {.name = "seed",
      .kind = CLI_INTEGER,
      .into = offsetof(select_arguments, seed),
@@ -135,22 +274,39 @@ static const cli_option select_options[] = {
      .min = 0,
      .max = INT64_MAX,
      .help = "Seed of rules that draw."},
+    {.name = "ridge",
+     .kind = CLI_REAL,
+     .into = offsetof(select_arguments, ridge),
+     .argument = "X",
+     .fallback = "0.0001",
+     .low = 1e-12,
+     .high = 1e6,
+     .help = "Ridge of compensated, relative to the energy of each summand that is weighed."},
 };
 
 static const char *const select_examples[] = {
     "ssmscope select rec --rule static --budget 8 -o mask.safetensors",
-    "Keep the 8 modes of every channel that have the most energy.", NULL};
+    "Keep the 8 modes of every channel that have the most energy.",
+    "ssmscope select rec --rule optimal --curve",
+    "What every budget costs when the best sets are kept, without a forward pass.",
+    "ssmscope select rec --mask mine.safetensors",
+    "What a mask of your own costs, layer by layer.",
+    NULL};
 
 const cli_command cli_command_select = {
     .name = "select",
     .summary = "choose which modes to keep, by a rule, and write a mask",
-    .description = "Chooses from a recording's calibration windows which modes of every channel to "
-                   "keep. The mask runs with run --mask and is judged by eval --mask.",
+    .description =
+        "Chooses from a recording's calibration windows which modes of every channel to keep. The "
+        "mask runs with run --mask and is judged by eval --mask.\n\nWith --curve or --mask it "
+        "prints what sets cost: the exact relative error of every layer's output, from the "
+        "recording's Grams.",
     .examples = select_examples,
     .positionals = select_positionals,
     .n_positionals = sizeof select_positionals / sizeof *select_positionals,
     .options = select_options,
     .n_options = sizeof select_options / sizeof *select_options,
+    .one_of = "rule,mask",
     .arguments_size = sizeof(select_arguments),
     .run = run_select,
 };

@@ -6,12 +6,7 @@
 
 bool cli_is_rule(const char *name)
 {
-    for (const char *const *rule = ssm_select_rules(); *rule != NULL; rule++) {
-        if (strcmp(*rule, name) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return ssm_select_is_rule(name);
 }
 
 /* A digest that is not there (an old or hand-made file) cannot disagree. */
