@@ -139,6 +139,23 @@ static ssm_status match_mamba(ssm_checkpoint *checkpoint, const ssm__layer_weigh
 
 /* ---- Mamba-2 --------------------------------------------------------------------------------- */
 
+/* The shape gives the product of groups and states; the claim of n_groups has cut it (sizes.c). */
+static ssm_status compare_state(const ssm_checkpoint *checkpoint, const ssm__layer_weights *layer,
+                                ssm_error *err)
+{
+    const ssm__claim *state = &checkpoint->claims.state_size;
+    const ssm__claim *groups = &checkpoint->claims.n_groups;
+    const ssm_config *config = &checkpoint->config;
+    if (groups->key == NULL || state->key == NULL || state->value == config->d_state) {
+        return ssm__compare_claim(checkpoint, state, config->d_state, &layer->in_proj, err);
+    }
+    return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(checkpoint->config_path, state->key),
+                     "config.json says %s = %" PRId64 " and %s = %" PRId64
+                     ", but %s leaves %" PRId64 " rows for their product",
+                     state->key, state->value, groups->key, groups->value, layer->in_proj.name,
+                     config->n_groups * config->d_state);
+}
+
 static ssm_status match_mamba2(ssm_checkpoint *checkpoint, const ssm__layer_weights *layer,
                                ssm_error *err)
 {
@@ -147,8 +164,7 @@ static ssm_status match_mamba2(ssm_checkpoint *checkpoint, const ssm__layer_weig
     const ssm__claim_flag *per_channel = &claims->D_per_channel;
     SSM__TRY(ssm__compare_claim(checkpoint, &claims->intermediate_size, config->d_inner,
                                 &layer->out_proj, err));
-    SSM__TRY(
-        ssm__compare_claim(checkpoint, &claims->state_size, config->d_state, &layer->in_proj, err));
+    SSM__TRY(compare_state(checkpoint, layer, err));
     SSM__TRY(
         ssm__compare_claim(checkpoint, &claims->conv_kernel, config->d_conv, &layer->conv1d, err));
     SSM__TRY(

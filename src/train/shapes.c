@@ -135,7 +135,10 @@ static ssm_status find_shape(const char *name, const shape **out, ssm_error *err
     const char *nearest = ssm_nearest(name, names);
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "unknown shape \"%s\"%s%s%s", name,
                      nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest,
-                     nearest == NULL ? "; expected tiny or mamba-130m … mamba2-2.7b" : "?");
+                     nearest == NULL ? "; expected tiny, mamba-130m … mamba-2.8b, falcon-mamba-7b, "
+                                       "mamba2-130m … mamba2-2.7b, mamba-codestral-7b, "
+                                       "mamba2attn-2.7b or tiny-falcon-mamba, …"
+                                     : "?");
 }
 
 ssm_status ssm_shape_config(const char *name, ssm_config *out, ssm_error *err)

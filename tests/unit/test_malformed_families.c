@@ -66,8 +66,8 @@ static const config_row config_rows[] = {
      "n_groups = 5, but backbone.layers.0.mixer.in_proj.weight leaves n_groups · d_state = 96"},
     {MAMBA2, "groups divide the heads", "n_groups", "32", "does not divide n_heads = 8"},
     {MAMBA2, "groups and state agree", "n_groups", "2",
-     "state_size = 24, but backbone.layers.0.mixer.in_proj.weight has shape [328, 32], which means "
-     "48"},
+     "state_size = 24 and n_groups = 2, but backbone.layers.0.mixer.in_proj.weight leaves 96 rows "
+     "for their product"},
     {MAMBA2, "state divides", "state_size", "32", "state_size = 32, but"},
     {MAMBA2, "heads", "num_heads", "16", "num_heads = 16, but backbone.layers.0.mixer.dt_bias"},
     {MAMBA2, "width of a head", "head_dim", "64",
