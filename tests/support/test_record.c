@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "test_golden.h"
+#include "test_numbers.h"
 
 static void check(ssm_status status, const ssm_error *err, const char *what)
 {
@@ -41,7 +42,7 @@ record_subject record_tiny(ssm_isa isa, int64_t n_domains)
     return subject;
 }
 
-static record_subject with_random_ids(ssm_model *model, int64_t n_domains, int64_t tokens)
+record_subject record_random(ssm_model *model, int64_t n_domains, int64_t tokens, uint64_t seed)
 {
     static char names[RECORD_DOMAINS_MAX][2] = {"a", "b", "c", "d"};
     record_subject subject = {.made = true, .model = model};
@@ -55,7 +56,7 @@ static record_subject with_random_ids(ssm_model *model, int64_t n_domains, int64
         domain->ids.data = calloc((size_t)tokens, sizeof *domain->ids.data);
         assert_non_null(domain->ids.data);
         domain->ids.count = tokens;
-        toy_ids(ssm_model_config(model), 60 + (uint64_t)d, domain->ids.data, tokens);
+        toy_ids(ssm_model_config(model), seed + (uint64_t)d, domain->ids.data, tokens);
     }
     return subject;
 }
@@ -63,14 +64,15 @@ static record_subject with_random_ids(ssm_model *model, int64_t n_domains, int64
 record_subject record_toy(ssm_isa isa, int64_t n_domains, int64_t tokens)
 {
     const ssm_config config = toy_config();
-    return with_random_ids(test_model_toy(&config, SSM_DTYPE_F32, 51, isa, NULL), n_domains,
-                           tokens);
+    return record_random(test_model_toy(&config, SSM_DTYPE_F32, 51, isa, NULL), n_domains, tokens,
+                         60);
 }
 
 record_subject record_golden(const char *model, ssm_isa isa, int64_t n_domains, int64_t tokens)
 {
     char path[TEST_PATH_MAX];
-    return with_random_ids(test_model_open(golden_model_path(path, model), isa), n_domains, tokens);
+    ssm_model *opened = test_model_open(golden_model_path(path, model), isa);
+    return record_random(opened, n_domains, tokens, 60);
 }
 
 void record_subject_free(record_subject *subject)
@@ -93,6 +95,21 @@ void record_into(const record_subject *subject, const char *directory,
     ssm_error err;
     ssm_error_clear(&err);
     check(ssm_record(subject->model, &subject->corpus, directory, options, &err), &err, "record");
+}
+
+double *record_field(ssm_recording *recording, int64_t window, int64_t layer, const char *field,
+                     int64_t count)
+{
+    const ssm_tensor *tensor = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    check(ssm_recording_tensor(recording, window, layer, field, &tensor, &err), &err, field);
+    assert_int_equal(ssm_tensor_count(tensor), count);
+    double *out = test_doubles(count);
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = ssm_tensor_get(tensor, i);
+    }
+    return out;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */

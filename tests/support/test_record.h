@@ -13,19 +13,26 @@ enum { RECORD_FILES_MAX = 64, RECORD_DOMAINS_MAX = 4 };
 typedef struct record_subject {
     ssm_model *model;
     ssm_corpus corpus;
-    bool made; /* corpus was made by record_toy */
+    bool made; /* corpus was made by record_random */
 } record_subject;
 
 /* models/tiny on examples/text: the first n_domains of prose, code, math. */
 record_subject record_tiny(ssm_isa isa, int64_t n_domains);
-/* toy_config on random ids: n_domains domains "a", "b", … of `tokens` ids. */
+/* Random ids for a model, which it takes: n_domains domains "a", "b", … of `tokens` ids; domain d's
+ * from a stream of seed + d. */
+record_subject record_random(ssm_model *model, int64_t n_domains, int64_t tokens, uint64_t seed);
+/* toy_config on random ids of seed 60. */
 record_subject record_toy(ssm_isa isa, int64_t n_domains, int64_t tokens);
-/* A model of tests/golden (see test_golden.h) on random ids, as record_toy. */
+/* A model of tests/golden (see test_golden.h) likewise. */
 record_subject record_golden(const char *model, ssm_isa isa, int64_t n_domains, int64_t tokens);
 void record_subject_free(record_subject *subject);
 
 void record_into(const record_subject *subject, const char *directory,
                  const ssm_record_options *options);
+
+/* `count` numbers of a field of a layer, in float64. Owner: the caller, free. */
+double *record_field(ssm_recording *recording, int64_t window, int64_t layer, const char *field,
+                     int64_t count);
 
 /* The files of a recording in name order ("recording.json", "windows/00000.safetensors", …). */
 typedef struct record_file {

@@ -56,6 +56,17 @@ ssm_config toy_config_heads(void)
                         .pad_id = -1};
 }
 
+ssm_config toy_config_wide_heads(bool norm_before_gate)
+{
+    ssm_config config = toy_config_heads();
+    config.head_dim = 40;
+    config.d_inner = config.d_ssm = 160;
+    config.d_state = 18;
+    config.n_layers = 2;
+    config.norm_before_gate = norm_before_gate;
+    return config;
+}
+
 void toy_ids(const ssm_config *config, uint64_t seed, int32_t *ids, int64_t count)
 {
     ssm_rng rng = ssm_rng_create(seed, "toy/ids");

@@ -12,6 +12,8 @@ ssm_config toy_config(void);
 
 /* A Mamba-2 likewise: 4 heads of 10 channels in 2 groups, d_state 5. */
 ssm_config toy_config_heads(void);
+/* Heads that do not fit one vector: 4 heads of 40 channels in 2 groups, d_state 18. */
+ssm_config toy_config_wide_heads(bool norm_before_gate);
 
 typedef struct toy_options {
     bool no_proj_bias, no_conv_bias;

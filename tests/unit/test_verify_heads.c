@@ -20,19 +20,7 @@ enum { WINDOW = 150, WINDOWS = 3, TOKENS = 500 };
 
 static record_subject open_subject(const char *directory)
 {
-    static char name[] = "a";
-    record_subject subject = {.made = true};
-    subject.model = test_model_open(directory, SSM_ISA_AUTO);
-    subject.corpus.domains = calloc(1, sizeof *subject.corpus.domains);
-    assert_non_null(subject.corpus.domains);
-    subject.corpus.n_domains = 1;
-    ssm_domain *domain = subject.corpus.domains;
-    domain->name = name;
-    domain->ids.data = calloc(TOKENS, sizeof *domain->ids.data);
-    assert_non_null(domain->ids.data);
-    domain->ids.count = TOKENS;
-    toy_ids(ssm_model_config(subject.model), 80, domain->ids.data, TOKENS);
-    return subject;
+    return record_random(test_model_open(directory, SSM_ISA_AUTO), 1, TOKENS, 80);
 }
 
 static ssm_verify_result verify(const record_subject *subject, ssm_pool *pool)
