@@ -68,7 +68,7 @@ static const config_row config_rows[] = {
     {MAMBA2, "groups and state agree", "n_groups", "2",
      "state_size = 24 and n_groups = 2, but backbone.layers.0.mixer.in_proj.weight leaves 96 rows "
      "for their product"},
-    {MAMBA2, "state divides", "state_size", "32", "state_size = 32, but"},
+    {MAMBA2, "state divides", "state_size", "32", "state_size = 32 and n_groups = 4, but"},
     {MAMBA2, "heads", "num_heads", "16", "num_heads = 16, but backbone.layers.0.mixer.dt_bias"},
     {MAMBA2, "width of a head", "head_dim", "64",
      "head_dim = 64, but d_ssm = 64 (conv1d) over n_heads = 8 (dt_bias) is 8"},
@@ -116,7 +116,8 @@ static const config_row config_rows[] = {
      "Mamba-3 is not supported yet: layer 0 is Mamba3"},
     {HYBRID, "layer is that of the tensors", "ssm_cfg.layer", "\"Mamba1\"",
      "ssm_cfg.layer = \"Mamba1\", but the tensors are those of Mamba-2"},
-    {HYBRID, "state of ssm_cfg", "ssm_cfg.d_state", "5", "ssm_cfg.d_state = 5, but"},
+    {HYBRID, "state of ssm_cfg", "ssm_cfg.d_state", "5",
+     "ssm_cfg.d_state = 5 and ssm_cfg.ngroups = 2, but"},
     {HYBRID, "head width of ssm_cfg", "ssm_cfg.headdim", "64", "ssm_cfg.headdim = 64, but"},
     {HYBRID, "rmsnorm of ssm_cfg", "ssm_cfg.rmsnorm", "false", "ssm_cfg.rmsnorm = false, but"},
     {HYBRID, "activation of ssm_cfg", "ssm_cfg.activation", "\"gelu\"", "only SiLU is computed"},
