@@ -14,7 +14,7 @@ enum { DEFAULT_CHUNK = 1024, DEFAULT_NEW_TOKENS = 64 };
 typedef struct run_arguments {
     const char *model, *ids, *prompt, *text, *mask, *logits, *hidden;
     const char *state_in, *state_out;
-    int64_t new_tokens, top_k, seed, chunk, invalid_utf8;
+    int64_t new_tokens, top_k, seed, chunk, special, invalid_utf8;
     double temperature, top_p;
     bool reference;
     cli_load load;
@@ -49,7 +49,8 @@ static ssm_status encode_prompt(run_state *run, ssm_error *err)
 {
     const run_arguments *args = run->args;
     int64_t dropped = 0;
-    const ssm_encode_options options = {.invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8,
+    const ssm_encode_options options = {.special_as_text = args->special == 1,
+                                        .invalid_utf8 = (ssm_invalid_utf8)args->invalid_utf8,
                                         .dropped_bytes = &dropped};
     ssm_text file = {0};
     ssm_status status = SSM_STATUS_OK;
@@ -495,6 +496,7 @@ static const cli_option run_options[] = {
      .flags = CLI_NEUTRAL,
      .help = "Tokens of the prompt that go through the model at once; 0 is 1024. The results are "
              "the same, but for the rounding of Mamba-2 (see --exact-chunks)."},
+    CLI_SPECIAL_ENTRY(run_arguments),
     CLI_INVALID_UTF8_ENTRY(run_arguments),
     CLI_LOAD_ENTRIES(run_arguments),
     CLI_EXACT_CHUNKS_ENTRY(run_arguments),

@@ -106,6 +106,13 @@ ssm_status cli_open_with_texts(cli_context *context, const char *model, const cl
         .name = "TEXT", .into = offsetof(type, texts), .flags = CLI_REQUIRED | CLI_REPEATED,       \
         .help = "Text files, as PATH or DOMAIN=PATH."                                              \
     }
+#define CLI_SPECIAL_ENTRY(type)                                                                    \
+    {                                                                                              \
+        .name = "special", .kind = CLI_CHOICE, .into = offsetof(type, special),                    \
+        .choices = "parse|text", .fallback = "parse",                                              \
+        .help = "What special tokens such as <|endoftext|> in the text are: parse makes them "     \
+                "their ids, text leaves them text (for text that is not trusted)."                 \
+    }
 #define CLI_INVALID_UTF8_ENTRY(type)                                                               \
     {                                                                                              \
         .name = "invalid-utf8", .kind = CLI_CHOICE, .into = offsetof(type, invalid_utf8),          \

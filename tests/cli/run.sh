@@ -102,6 +102,12 @@ says 'cut.state'
 expect 2 run tiny --ids ids --state-in first.state --reference --logits x
 says 'state-in'
 
+# A special token in a text that is not trusted stays text.
+expect 0 run tiny -p '<|endoftext|>' -n 0 --json
+prints '"prompt_tokens": 1'
+expect 0 run tiny -p '<|endoftext|>' -n 0 --json --special text
+grep -qE '"prompt_tokens": ([2-9]|1[0-9])' out || fail "--special text made one token"
+
 # End of standard output.
 code=0
 "$SSMSCOPE" run tiny -p 'It came' -n 3 -q >/dev/full 2>err || code=$?
