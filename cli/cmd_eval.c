@@ -3,35 +3,22 @@
 #include <string.h>
 
 #include "commands.h"
-#include "eval_output.h"
+#include "eval_options.h"
+#include "eval_state.h"
 #include "masks.h"
 #include "messages.h"
 
-static const char unpruned[] = "unpruned";
-
-typedef struct eval_arguments {
-    const char *model, *mask, *rule, *recording, *protocol;
-    cli_texts texts, against;
-    int64_t budget, scope, window, windows, offset, bootstrap, seed, invalid_utf8;
-    cli_load load;
-} eval_arguments;
-
-typedef struct eval_state {
-    cli_context *context;
-    const eval_arguments *args;
-    cli_source source;
-    ssm_corpus corpus;
-    cli_evaluation evaluation;
-    cli_scored baseline; /* scored when anything needs it */
-} eval_state;
-
-/* "full", or "continuation:T" with T ≥ 1. */
-static ssm_status parse_protocol(const char *text, int64_t *continuation, ssm_error *err)
+/* "full", "rolling", "stateful", or "continuation:T" with T ≥ 1. */
+static ssm_status parse_protocol(const char *text, cli_eval_state *state, ssm_error *err)
 {
+    static const char *const names[] = {"full", "continuation", "rolling", "stateful", NULL};
     static const char prefix[] = "continuation:";
-    *continuation = -1;
-    if (strcmp(text, "full") == 0) {
-        return SSM_STATUS_OK;
+    state->evaluation.continuation = -1;
+    for (int i = 0; names[i] != NULL; i++) {
+        if (i != CLI_PROTOCOL_CONTINUATION && strcmp(text, names[i]) == 0) {
+            state->protocol = (cli_eval_protocol)i;
+            return SSM_STATUS_OK;
+        }
     }
     if (strncmp(text, prefix, sizeof prefix - 1) == 0) {
         const char *digits = text + sizeof prefix - 1;
@@ -39,46 +26,88 @@ static ssm_status parse_protocol(const char *text, int64_t *continuation, ssm_er
         errno = 0;
         long long value = strtoll(digits, &end, 10);
         if (digits[0] >= '0' && digits[0] <= '9' && *end == '\0' && errno == 0 && value >= 1) {
-            *continuation = value;
+            state->protocol = CLI_PROTOCOL_CONTINUATION;
+            state->evaluation.continuation = value;
             return SSM_STATUS_OK;
         }
     }
+    const char *near = strchr(text, ':') == NULL ? ssm_nearest(text, names) : NULL;
     return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                    "--protocol: expected full or continuation:T with T at least 1, found '%s'",
-                    text);
+                    "--protocol: expected full, continuation:T with T at least 1, rolling or "
+                    "stateful, found '%s'%s%s%s",
+                    text, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                    near != NULL ? "'?" : "");
 }
 
 /* ---- scoring --------------------------------------------------------------------------------- */
 
-static ssm_status score(eval_state *state, const ssm_mask *mask, cli_scored *out, ssm_error *err)
+static ssm_status score_options(cli_eval_state *state, const char *series, ssm_score_options *out,
+                                ssm_error *err)
 {
-    const eval_arguments *args = state->args;
-    int64_t n_domains = state->corpus.n_domains;
+    const cli_eval_arguments *args = state->args;
     ssm_pool *pool = NULL;
     ssm_status status = cli_pool(state->context, &pool, err);
-    const ssm_score_options options = {.window = args->window,
-                                       .windows = args->windows,
-                                       .offset = args->offset,
-                                       .continuation = state->evaluation.continuation,
-                                       .exact_chunks = args->load.exact_chunks,
-                                       .pool = pool,
-                                       .progress = cli_progress_start(state->context)};
-    if (status == SSM_STATUS_OK) {
-        status = ssm_score_windows(state->source.model, &state->corpus, mask, &options,
-                                   &out->scores, &out->count, err);
-    }
-    cli_progress_clear(state->context);
+    *out = (ssm_score_options){.window = args->window,
+                               .windows = args->windows,
+                               .offset = args->offset,
+                               .continuation = state->evaluation.continuation,
+                               .exact_chunks = args->load.exact_chunks,
+                               .pool = pool,
+                               .progress = cli_progress_start(state->context),
+                               .journal = state->journal,
+                               .series = series};
+    return status;
+}
+
+/* Perplexities from scores. */
+static ssm_status summarise(const cli_eval_state *state, cli_scored *out, ssm_error *err)
+{
+    int64_t n_domains = state->corpus.n_domains;
     out->results = calloc((size_t)n_domains + 1, sizeof *out->results);
     if (out->results == NULL) {
         return cli_no_memory(err);
     }
-    const ssm_bootstrap_options bootstrap = {.resamples = args->bootstrap,
-                                             .seed = (uint64_t)args->seed};
+    const ssm_bootstrap_options bootstrap = {.resamples = state->args->bootstrap,
+                                             .seed = (uint64_t)state->args->seed};
+    ssm_status status = SSM_STATUS_OK;
     for (int64_t d = 0; status == SSM_STATUS_OK && d <= n_domains; d++) {
         status = ssm_perplexity_of(out->scores, out->count, n_domains, d == n_domains ? -1 : d,
                                    &bootstrap, &out->results[d], err);
     }
     return status;
+}
+
+static ssm_status score(cli_eval_state *state, const ssm_mask *mask, cli_scored *out,
+                        ssm_error *err)
+{
+    ssm_score_options options;
+    ssm_status status = score_options(state, out->name, &options, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_score_windows(state->source.model, &state->corpus, mask, &options,
+                                   &out->scores, &out->count, err);
+    }
+    cli_progress_clear(state->context);
+    return status == SSM_STATUS_OK ? summarise(state, out, err) : status;
+}
+
+/* The pruned model and the unpruned one in one pass, with what lies between them. */
+static ssm_status score_both(cli_eval_state *state, const ssm_mask *mask, ssm_error *err)
+{
+    cli_scored *pruned = &state->evaluation.main;
+    cli_scored *base = &state->baseline;
+    const ssm_bootstrap_options bootstrap = {.resamples = state->args->bootstrap,
+                                             .seed = (uint64_t)state->args->seed};
+    ssm_score_options options;
+    ssm_status status = score_options(state, pruned->name, &options, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_score_divergence(state->source.model, &state->corpus, mask, &options,
+                                      &bootstrap, &base->scores, &pruned->scores, &pruned->count,
+                                      &state->evaluation.divergence, err);
+    }
+    cli_progress_clear(state->context);
+    base->count = pruned->count;
+    status = status == SSM_STATUS_OK ? summarise(state, base, err) : status;
+    return status == SSM_STATUS_OK ? summarise(state, pruned, err) : status;
 }
 
 static void free_scored(cli_scored *scored)
@@ -88,47 +117,31 @@ static void free_scored(cli_scored *scored)
     *scored = (cli_scored){0};
 }
 
-/* A mask file, or a rule run on the recording. */
-static ssm_status open_mask(eval_state *state, const char *mask, const char *rule, ssm_mask *out,
-                            ssm_error *err)
+static ssm_status score_main(cli_eval_state *state, ssm_error *err)
 {
-    const eval_arguments *args = state->args;
-    if (mask != NULL) {
-        return cli_mask_read(mask, &state->source, out, err);
-    }
-    static const char *const scopes[] = {"channel", "head", "group", "layer"};
-    const ssm_select_options options = {.rule = rule,
-                                        .budget = args->budget,
-                                        .scope = scopes[args->scope],
-                                        .seed = (uint64_t)args->seed};
-    return cli_mask_select(args->recording, &state->source, &options, out, err);
-}
-
-static ssm_status score_main(eval_state *state, ssm_error *err)
-{
-    const eval_arguments *args = state->args;
+    const cli_eval_arguments *args = state->args;
     cli_evaluation *evaluation = &state->evaluation;
     evaluation->main.name = args->mask != NULL ? args->mask : args->rule;
     if (evaluation->main.name == NULL) {
-        evaluation->main.name = unpruned;
+        evaluation->main.name = cli_unpruned;
         return score(state, NULL, &evaluation->main, err);
     }
     ssm_mask mask = {0};
-    ssm_status status = open_mask(state, args->mask, args->rule, &mask, err);
+    ssm_status status = cli_eval_mask(state, args->mask, args->rule, &mask, err);
     evaluation->budget = mask.budget;
     snprintf(evaluation->rule, sizeof evaluation->rule, "%s", mask.rule);
-    status = status == SSM_STATUS_OK ? score(state, &mask, &evaluation->main, err) : status;
-    ssm_mask_free(&mask);
-    state->baseline.name = unpruned;
-    status = status == SSM_STATUS_OK ? score(state, NULL, &state->baseline, err) : status;
+    state->baseline.name = cli_unpruned;
     evaluation->baseline = &state->baseline;
+    status = status == SSM_STATUS_OK ? score_both(state, &mask, err) : status;
+    ssm_mask_free(&mask);
     return status;
 }
 
-static ssm_status score_other(eval_state *state, const char *name, cli_scored *out, ssm_error *err)
+static ssm_status score_other(cli_eval_state *state, const char *name, cli_scored *out,
+                              ssm_error *err)
 {
     out->name = name;
-    if (strcmp(name, unpruned) == 0) {
+    if (strcmp(name, cli_unpruned) == 0) {
         /* Scored already: as the baseline, or as the model itself. */
         *out = state->evaluation.baseline != NULL ? state->baseline : state->evaluation.main;
         out->shared = true;
@@ -136,13 +149,13 @@ static ssm_status score_other(eval_state *state, const char *name, cli_scored *o
     }
     ssm_mask mask = {0};
     bool rule = cli_is_rule(name);
-    ssm_status status = open_mask(state, rule ? NULL : name, rule ? name : NULL, &mask, err);
+    ssm_status status = cli_eval_mask(state, rule ? NULL : name, rule ? name : NULL, &mask, err);
     status = status == SSM_STATUS_OK ? score(state, &mask, out, err) : status;
     ssm_mask_free(&mask);
     return status;
 }
 
-static ssm_status score_others(eval_state *state, ssm_error *err)
+static ssm_status score_others(cli_eval_state *state, ssm_error *err)
 {
     const cli_texts *against = &state->args->against;
     if (against->count == 0) {
@@ -162,8 +175,7 @@ static ssm_status score_others(eval_state *state, ssm_error *err)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Combinations that the table cannot say. */
-static ssm_status check_arguments(const eval_arguments *args, ssm_error *err)
+static ssm_status check_rules(const cli_eval_arguments *args, ssm_error *err)
 {
     bool needs_recording = args->rule != NULL;
     for (int64_t i = 0; i < args->against.count; i++) {
@@ -187,10 +199,53 @@ static ssm_status check_arguments(const eval_arguments *args, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
-/* Windows on which the set was chosen say little about what it costs elsewhere. */
-static ssm_status note_overlap(eval_state *state, ssm_error *err)
+/* An option of one way to evaluate is a mistake in another. */
+static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
 {
-    const eval_arguments *args = state->args;
+    const cli_eval_arguments *args = state->args;
+    const bool rolling = state->protocol >= CLI_PROTOCOL_ROLLING;
+    const char *wrong = NULL;
+    if (args->task != NULL && args->texts.count > 0) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--task scores the items of --data: '%s' is one word too many",
+                        args->texts.values[0]);
+    }
+    if (args->task != NULL && args->data == NULL) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL, "--task needs --data FILE.jsonl: its items");
+    }
+    if (args->task == NULL && args->data != NULL) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL, "--data needs --task: what its items are");
+    }
+    if (args->task == NULL && args->texts.count == 0) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL, "eval: TEXT is missing (or --task)");
+    }
+    if (args->resume && args->items == NULL) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL, "--resume needs --items FILE: what to resume");
+    }
+    if (args->task != NULL && strcmp(args->protocol, "full") != 0) {
+        wrong = "--protocol is for texts, --task scores items";
+    } else if (args->task == NULL && args->limit != 0) {
+        wrong = "--limit is for --task";
+    } else if (args->harness_json != NULL && args->task == NULL &&
+               (state->protocol != CLI_PROTOCOL_ROLLING || args->documents == 0)) {
+        wrong = "--harness-json is for --task and for --protocol rolling --documents wikitext";
+    } else if (!rolling && args->documents != 0) {
+        wrong = "--documents is for --protocol rolling and stateful";
+    }
+    return wrong == NULL ? SSM_STATUS_OK : cli_fail(err, SSM_STATUS_USAGE, NULL, "%s", wrong);
+}
+
+static ssm_status check_arguments(cli_eval_state *state, ssm_error *err)
+{
+    ssm_status status = check_rules(state->args, err);
+    status = status == SSM_STATUS_OK ? parse_protocol(state->args->protocol, state, err) : status;
+    return status == SSM_STATUS_OK ? check_way(state, err) : status;
+}
+
+/* Windows on which the set was chosen say little about what it costs elsewhere. */
+static ssm_status note_overlap(cli_eval_state *state, ssm_error *err)
+{
+    const cli_eval_arguments *args = state->args;
     if (args->recording == NULL) {
         return SSM_STATUS_OK;
     }
@@ -218,13 +273,10 @@ static ssm_status note_overlap(eval_state *state, ssm_error *err)
     return status;
 }
 
-static ssm_status evaluate(eval_state *state, ssm_error *err)
+static ssm_status evaluate_windows(cli_eval_state *state, ssm_error *err)
 {
-    const eval_arguments *args = state->args;
-    ssm_status status =
-        cli_open_with_texts(state->context, args->model, &args->load, &args->texts,
-                            args->invalid_utf8, &state->source, &state->corpus, err);
-    status = status == SSM_STATUS_OK ? note_overlap(state, err) : status;
+    ssm_status status = note_overlap(state, err);
+    status = status == SSM_STATUS_OK ? cli_eval_journal(state, NULL, err) : status;
     status = status == SSM_STATUS_OK ? score_main(state, err) : status;
     status = status == SSM_STATUS_OK ? score_others(state, err) : status;
     if (status != SSM_STATUS_OK) {
@@ -235,21 +287,36 @@ static ssm_status evaluate(eval_state *state, ssm_error *err)
                : cli_eval_print(&state->source, &state->evaluation, err);
 }
 
+static ssm_status evaluate(cli_eval_state *state, ssm_error *err)
+{
+    const cli_eval_arguments *args = state->args;
+    if (args->task != NULL) {
+        return cli_eval_task(state, err);
+    }
+    ssm_status status =
+        cli_open_with_texts(state->context, args->model, &args->load, &args->texts,
+                            args->invalid_utf8, &state->source, &state->corpus, err);
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    return state->protocol >= CLI_PROTOCOL_ROLLING ? cli_eval_rolling(state, err)
+                                                   : evaluate_windows(state, err);
+}
+
 static ssm_status run_eval(cli_context *context, const void *arguments, ssm_error *err)
 {
-    const eval_arguments *args = arguments;
-    eval_state state = {.context = context, .args = args};
+    const cli_eval_arguments *args = arguments;
+    cli_eval_state state = {.context = context, .args = args, .prefix_id = -1};
     state.evaluation = (cli_evaluation){.corpus = &state.corpus,
                                         .window = args->window,
                                         .offset = args->offset,
                                         .seed = args->seed,
                                         .resamples = args->bootstrap,
                                         .mask_path = args->mask};
-    ssm_status status = check_arguments(args, err);
-    if (status == SSM_STATUS_OK) {
-        status = parse_protocol(args->protocol, &state.evaluation.continuation, err);
-    }
+    ssm_status status = check_arguments(&state, err);
     status = status == SSM_STATUS_OK ? evaluate(&state, err) : status;
+    ssm_status closed = ssm_journal_close(state.journal, status == SSM_STATUS_OK, err);
+    status = status == SSM_STATUS_OK ? closed : status;
     for (int64_t i = 0; i < state.evaluation.n_others; i++) {
         if (!state.evaluation.others[i].shared) {
             free_scored(&state.evaluation.others[i]);
@@ -263,124 +330,22 @@ static ssm_status run_eval(cli_context *context, const void *arguments, ssm_erro
     return status;
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
-
-static const cli_positional eval_positionals[] = {CLI_MODEL_ENTRY(eval_arguments),
-                                                  CLI_TEXT_ENTRY(eval_arguments)};
-
-static const cli_option eval_options[] = {
-    {.name = "mask",
-     .kind = CLI_TEXT,
-     .into = offsetof(eval_arguments, mask),
-     .argument = "MASK",
-     .conflicts = "rule",
-     .help = "Judge the model with only the modes that this mask keeps."},
-    {.name = "rule",
-     .kind = CLI_TEXT,
-     .into = offsetof(eval_arguments, rule),
-     .argument = "RULE",
-     .words = ssm_select_rules,
-     .help = "Choose the modes by a rule, as select does, with --recording and --budget."},
-    {.name = "recording",
-     .kind = CLI_TEXT,
-     .into = offsetof(eval_arguments, recording),
-     .argument = "REC",
-     .help = "The recording that a rule chooses on."},
-    {.name = "budget",
-     .kind = CLI_INTEGER,
-     .into = offsetof(eval_arguments, budget),
-     .argument = "R",
-     .min = 1,
-     .max = 65536,
-     .help = "Modes that a rule keeps in every channel (or head)."},
-    {.name = "scope",
-     .kind = CLI_CHOICE,
-     .into = offsetof(eval_arguments, scope),
-     .choices = "channel|head|group|layer",
-     .fallback = "channel",
-     .help = "What a rule chooses a set for: every channel, (Mamba-2) every head or group, or the "
-             "whole layer."},
-    {.name = "against",
-     .kind = CLI_TEXTS,
-     .into = offsetof(eval_arguments, against),
-     .argument = "WHAT",
-     .words = ssm_select_rules,
-     .help =
-         "Compare with this too: unpruned, a mask file, or a rule. May be repeated. With --mask "
-         "or --rule the unpruned model is always compared."},
-    {.name = "window",
-     .kind = CLI_INTEGER,
-     .into = offsetof(eval_arguments, window),
-     .argument = "T",
-     .fallback = "1024",
-     .min = 2,
-     .max = 1 << 24,
-     .help = "Tokens of a window. Every window starts from the zero state."},
-    {.name = "windows",
-     .kind = CLI_INTEGER,
-     .into = offsetof(eval_arguments, windows),
-     .argument = "K",
-     .fallback = "0",
-     .min = 0,
-     .max = INT32_MAX,
-     .help = "Windows of every domain; 0 is as many as there are."},
-    {.name = "offset",
-     .kind = CLI_INTEGER,
-     .into = offsetof(eval_arguments, offset),
-     .argument = "W",
-     .fallback = "0",
-     .min = 0,
-     .max = INT32_MAX,
-     .help = "Skip the first W windows of every domain, for example those of the calibration."},
-    {.name = "protocol",
-     .kind = CLI_TEXT,
-     .into = offsetof(eval_arguments, protocol),
-     .argument = "P",
-     .fallback = "full",
-     .help = "full scores every token of a window but the first; continuation:T scores from token "
-             "T on."},
-    {.name = "bootstrap",
-     .kind = CLI_INTEGER,
-     .into = offsetof(eval_arguments, bootstrap),
-     .argument = "B",
-     .fallback = "10000",
-     .min = 1,
-     .max = 10000000,
-     .help = "Resamples for the intervals."},
-    {.name = "seed",
-     .kind = CLI_INTEGER,
-     .into = offsetof(eval_arguments, seed),
-     .argument = "S",
-     .fallback = "0",
-     .min = 0,
-     .max = INT64_MAX,
-     .help = "Seed of the resampling."},
-    CLI_INVALID_UTF8_ENTRY(eval_arguments),
-    CLI_LOAD_ENTRIES(eval_arguments),
-    CLI_EXACT_CHUNKS_ENTRY(eval_arguments),
-};
-
-static const char *const eval_examples[] = {
-    "ssmscope eval tiny prose=a.txt code=b.txt",
-    "Perplexity with 95 % intervals.",
-    "ssmscope eval tiny a.txt --mask mask.safetensors --offset 16",
-    "What a mask costs, on windows that it was not chosen on.",
-    "ssmscope eval tiny a.txt --rule static --budget 8 --recording rec",
-    "Choose and judge at once.",
-    NULL};
-
 const cli_command cli_command_eval = {
     .name = "eval",
-    .summary = "perplexity with intervals, and what a mask costs",
+    .summary = "perplexity with intervals, tasks, and what a mask costs",
     .description =
         "Scores fixed windows of text and prints the perplexity with 95 % intervals, for "
         "every domain and all together. With a mask or a rule, also the paired "
-        "difference to the unpruned model on the same windows.",
-    .examples = eval_examples,
-    .positionals = eval_positionals,
-    .n_positionals = sizeof eval_positionals / sizeof *eval_positionals,
-    .options = eval_options,
-    .n_options = sizeof eval_options / sizeof *eval_options,
-    .arguments_size = sizeof(eval_arguments),
+        "difference to the unpruned model on the same windows, and how far the predictions "
+        "are apart: mean KL divergence, share of the same first choice.\n\n"
+        "--protocol rolling scores whole documents as lm-evaluation-harness does; --task "
+        "scores its multiple-choice tasks and LAMBADA from JSON lines. Their numbers are "
+        "the harness's, where model and data are.",
+    .examples = cli_eval_examples,
+    .positionals = cli_eval_positionals,
+    .n_positionals = CLI_EVAL_POSITIONALS,
+    .options = cli_eval_options,
+    .n_options = CLI_EVAL_OPTIONS,
+    .arguments_size = sizeof(cli_eval_arguments),
     .run = run_eval,
 };

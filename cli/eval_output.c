@@ -82,6 +82,25 @@ static ssm_status json_difference(cli_json *json, json_t *object, const cli_eval
     return status;
 }
 
+static void json_divergence(cli_json *json, const ssm_divergence *d)
+{
+    json_t *object = cli_json_object(json, json->root, "divergence");
+    cli_json_integer(json, object, "tokens", d->tokens);
+    cli_json_real(json, object, "kl", d->kl);
+    json_interval(json, object, "kl_interval", d->kl_interval);
+    json_t *quantiles = cli_json_object(json, object, "kl_quantiles");
+    for (int i = 0; i < SSM_DIVERGENCE_QUANTILES; i++) {
+        char level[16];
+        snprintf(level, sizeof level, "%g", ssm_divergence_level(i));
+        cli_json_real(json, quantiles, level, d->kl_quantiles[i]);
+    }
+    cli_json_real(json, object, "kl_max", d->kl_max);
+    cli_json_real(json, object, "agreement", d->agreement);
+    json_interval(json, object, "agreement_interval", d->agreement_interval);
+    cli_json_real(json, object, "probability_change", d->probability_change);
+    cli_json_real(json, object, "probability_change_rms", d->probability_change_rms);
+}
+
 static void json_protocol(cli_json *json, const cli_evaluation *evaluation)
 {
     char protocol[48] = "full";
@@ -116,6 +135,7 @@ ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
                     evaluation->baseline);
         status = json_difference(&json, cli_json_object(&json, json.root, "difference"), evaluation,
                                  evaluation->baseline, err);
+        json_divergence(&json, &evaluation->divergence);
     }
     if (evaluation->n_others > 0) {
         json_t *differences = cli_json_object(&json, json.root, "differences");
@@ -192,6 +212,37 @@ static ssm_status print_difference(const cli_evaluation *evaluation, const cli_s
     return status == SSM_STATUS_OK ? printed : status;
 }
 
+static ssm_status print_divergence(const cli_evaluation *evaluation, ssm_error *err)
+{
+    static const char *const headings[] = {"predictions", "value", "95 % windows", NULL};
+    const ssm_divergence *d = &evaluation->divergence;
+    printf("\n%s from %s, %lld tokens\n", evaluation->main.name, evaluation->baseline->name,
+           (long long)d->tokens);
+    cli_table table = cli_table_create(headings, "lrr");
+    cli_table_cell(&table, "same first choice, %%");
+    cli_table_cell(&table, "%.2f", 100.0 * d->agreement);
+    cli_table_cell(&table, "%.2f to %.2f", 100.0 * d->agreement_interval.lo,
+                   100.0 * d->agreement_interval.hi);
+    cli_table_cell(&table, "KL divergence, mean");
+    cli_table_cell(&table, "%.5f", d->kl);
+    cli_table_cell(&table, "%.5f to %.5f", d->kl_interval.lo, d->kl_interval.hi);
+    for (int i = 4; i < SSM_DIVERGENCE_QUANTILES; i += i == 4 ? 2 : 1) {
+        cli_table_cell(&table, "  %.0f %% of tokens below", 100.0 * ssm_divergence_level(i));
+        cli_table_cell(&table, "%.5f", d->kl_quantiles[i]);
+        cli_table_cell(&table, "%s", "");
+    }
+    cli_table_cell(&table, "  largest");
+    cli_table_cell(&table, "%.5f", d->kl_max);
+    cli_table_cell(&table, "%s", "");
+    cli_table_cell(&table, "change of p(token), mean, %%");
+    cli_table_cell(&table, "%+.3f", 100.0 * d->probability_change);
+    cli_table_cell(&table, "%s", "");
+    cli_table_cell(&table, "  root mean square, %%");
+    cli_table_cell(&table, "%.3f", 100.0 * d->probability_change_rms);
+    cli_table_cell(&table, "%s", "");
+    return cli_table_print(&table, stdout, err);
+}
+
 static int64_t fewest_windows(const cli_evaluation *evaluation)
 {
     int64_t fewest = INT64_MAX;
@@ -221,6 +272,7 @@ ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evalua
     status = status == SSM_STATUS_OK ? print_scored(evaluation, &evaluation->main, err) : status;
     if (status == SSM_STATUS_OK && evaluation->baseline != NULL) {
         status = print_difference(evaluation, evaluation->baseline, err);
+        status = status == SSM_STATUS_OK ? print_divergence(evaluation, err) : status;
     }
     for (int64_t i = 0; status == SSM_STATUS_OK && i < evaluation->n_others; i++) {
         if (evaluation->baseline != NULL && evaluation->others[i].shared) {

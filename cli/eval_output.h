@@ -22,8 +22,9 @@ typedef struct cli_evaluation {
     char rule[64];                                         /* of the mask, or "" */
     int64_t budget;
     cli_scored main;
-    cli_scored *baseline; /* unpruned, when `main` is pruned; else NULL */
-    cli_scored *others;   /* --against */
+    cli_scored *baseline;      /* unpruned, when `main` is pruned; else NULL */
+    ssm_divergence divergence; /* of `main` from `baseline` */
+    cli_scored *others;        /* --against */
     int64_t n_others;
 } cli_evaluation;
 

@@ -113,8 +113,11 @@ int main(int argc, char **argv)
                           strerror(errno));
     }
     if (status == SSM_STATUS_INTERRUPTED) {
+        /* A command with --items resumes only where that was given. */
         fprintf(stderr, "ssmscope: stopped%s\n",
-                has_option(command, "resume") ? "; run again with --resume to go on" : "");
+                !has_option(command, "resume") ? ""
+                : has_option(command, "items") ? "; a run with --items FILE goes on with --resume"
+                                               : "; run again with --resume to go on");
     } else if (status != SSM_STATUS_OK) {
         cli_print_error(&err, status, command == NULL ? NULL : command->name);
     }

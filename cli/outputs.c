@@ -9,7 +9,7 @@
 #include "model_argument.h"
 
 /* Options that name a file or directory to read. */
-static const char read_options[] = "mask,recording,text,ids,jsonl";
+static const char read_options[] = "mask,recording,text,ids,jsonl,data";
 
 static const char *text_at(const cli_invocation *invocation, size_t into)
 {

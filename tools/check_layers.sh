@@ -24,7 +24,7 @@ reference   : base safetensors checkpoint                            : base chec
 model       : base safetensors kernels checkpoint reference tokenizer : base checkpoint tokenizer model
 instrument  : base safetensors kernels checkpoint reference tokenizer model recording : base checkpoint tokenizer model recording instrument
 diagnose    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model compare examine
-evaluate    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model evaluate
+evaluate    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model evaluate tasks
 train       : base safetensors kernels checkpoint reference tokenizer model : base checkpoint init tokenizer model
 metrics     : base safetensors recording                             : base checkpoint recording metrics
 select      : base safetensors recording                             : base checkpoint recording select model

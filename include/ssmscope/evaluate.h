@@ -48,6 +48,20 @@ SSM_API ssm_status ssm_difference_of(const ssm_window_score *base, const ssm_win
                                      const ssm_bootstrap_options *bootstrap, ssm_difference *out,
                                      ssm_error *err);
 
+/* A record of finished work that an interrupted run resumes from: JSON lines, appended as the work
+ * goes on to PATH.partial, which becomes PATH when all is done. */
+typedef struct ssm_journal ssm_journal;
+/* identity: what the results depend on; resuming takes up PATH.partial when it has the same one (or
+ * begins anew when there is none), a last line that was not finished is dropped. Errors: FILE
+ * (the partial file is of other work, or damaged: the line), FAILED (cannot be written), MEMORY. */
+SSM_API ssm_status ssm_journal_open(const char *path, const char *identity, bool resume,
+                                    ssm_journal **out, ssm_error *err);
+/* Lines that were there when it was opened. */
+SSM_API int64_t ssm_journal_resumed(const ssm_journal *journal);
+/* finished: the file gets its name. Frees the journal, also after an error; NULL is accepted.
+ * Errors: FAILED. */
+SSM_API ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err);
+
 typedef struct ssm_score_options {
     int64_t window;       /* tokens a window */
     int64_t windows;      /* per domain; 0 = as many as there are */
@@ -56,6 +70,8 @@ typedef struct ssm_score_options {
     bool exact_chunks;    /* of the session */
     ssm_pool *pool;
     const ssm_progress *progress;
+    ssm_journal *journal; /* NULL: none; finished windows are taken from it and written to it */
+    const char *series;   /* of the journal */
 } ssm_score_options;
 
 /* Scores the windows of corpus with session-level mask `mask` (NULL: unpruned). *scores is
@@ -64,6 +80,31 @@ typedef struct ssm_score_options {
 SSM_API ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *corpus,
                                      const ssm_mask *mask, const ssm_score_options *options,
                                      ssm_window_score **scores, int64_t *count, ssm_error *err);
+
+/* How far the pruned model's next-token distributions q are from the unpruned model's p, over all
+ * scored tokens. */
+enum { SSM_DIVERGENCE_QUANTILES = 9 };
+typedef struct ssm_divergence {
+    double kl;                                     /* mean of KL(p‖q), nats a token */
+    ssm_interval kl_interval;                      /* 95 %, windows resampled within each domain */
+    double kl_quantiles[SSM_DIVERGENCE_QUANTILES]; /* at ssm_divergence_level(i) */
+    double kl_max;
+    double agreement;                /* share of tokens with the same most probable token */
+    ssm_interval agreement_interval; /* as kl_interval */
+    double probability_change;       /* mean of q(token) − p(token) of the text's tokens */
+    double probability_change_rms;
+    int64_t tokens;
+} ssm_divergence;
+/* Level of quantile i: 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99. */
+SSM_API double ssm_divergence_level(int i);
+
+/* ssm_score_windows of the model without and with `mask` in one pass, with the same bits, and what
+ * lies between them. *base and *pruned for ssm_scores_free. */
+SSM_API ssm_status ssm_score_divergence(const ssm_model *model, const ssm_corpus *corpus,
+                                        const ssm_mask *mask, const ssm_score_options *options,
+                                        const ssm_bootstrap_options *bootstrap,
+                                        ssm_window_score **base, ssm_window_score **pruned,
+                                        int64_t *count, ssm_divergence *out, ssm_error *err);
 SSM_API void ssm_scores_free(ssm_window_score *scores);
 
 #ifdef __cplusplus

@@ -20,5 +20,6 @@
 #include <ssmscope/model.h>
 #include <ssmscope/recording.h>
 #include <ssmscope/select.h>
+#include <ssmscope/tasks.h>
 #include <ssmscope/tokenizer.h>
 #endif

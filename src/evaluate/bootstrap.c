@@ -18,6 +18,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/quantile.h"
+#include "evaluate/windows.h"
 
 enum { BLOCK_WINDOWS = 4, MODELS_MAX = 2 };
 
@@ -33,6 +34,7 @@ typedef struct sample {
     const ssm_window_score *models[MODELS_MAX];
     int n_models;
     int64_t count, n_domains, domain;
+    bool plain; /* the statistic is nll/tokens, not its exponential */
     const ssm_bootstrap_options *bootstrap;
     int64_t *members; /* [count]: windows of the domain at hand */
     sums *resamples;  /* [resamples][n_models] */
@@ -135,10 +137,13 @@ static void resample(const sample *s, scheme how)
 
 /* exp(nll/tokens), of two models the second minus the first. A resample may miss all tokens when
  * windows have none: NaN. */
-static double statistic(const sums *of, int n_models)
+static double statistic(const sample *s, const sums *of)
 {
+    if (s->plain) {
+        return of[0].nll / of[0].tokens;
+    }
     double value = exp(of[0].nll / of[0].tokens);
-    return n_models == 1 ? value : exp(of[1].nll / of[1].tokens) - value;
+    return s->n_models == 1 ? value : exp(of[1].nll / of[1].tokens) - value;
 }
 
 /* NaN where any resample is undefined, or there are none. */
@@ -148,7 +153,7 @@ static ssm_interval interval(const sample *s, scheme how)
     bool defined = n > 0;
     resample(s, how);
     for (int64_t b = 0; b < n; b++) {
-        s->values[b] = statistic(s->resamples + b * s->n_models, s->n_models);
+        s->values[b] = statistic(s, s->resamples + b * s->n_models);
         defined = defined && !isnan(s->values[b]);
     }
     if (!defined) {
@@ -170,7 +175,7 @@ static double observed(const sample *s, sums *all)
             }
         }
     }
-    return statistic(all, s->n_models);
+    return statistic(s, all);
 }
 
 static ssm_status run(sample *s, sums *all, double *value, ssm_interval *window,
@@ -234,4 +239,20 @@ ssm_status ssm_difference_of(const ssm_window_score *base, const ssm_window_scor
                 .bootstrap = bootstrap};
     *out = (ssm_difference){0};
     return run(&s, all, &out->perplexity, &out->interval_window, &out->interval_block, err);
+}
+
+ssm_status ssm__mean_of(const ssm_window_score *scores, int64_t count, int64_t n_domains,
+                        const ssm_bootstrap_options *bootstrap, double *mean, ssm_interval *window,
+                        ssm_error *err)
+{
+    sums all[MODELS_MAX];
+    ssm_interval block;
+    sample s = {.models = {scores, scores},
+                .n_models = 1,
+                .count = count,
+                .n_domains = n_domains,
+                .domain = -1,
+                .plain = true,
+                .bootstrap = bootstrap};
+    return run(&s, all, mean, window, &block, err);
 }

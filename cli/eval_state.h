@@ -1,0 +1,66 @@
+/* cli/eval_state.h: what the files of `eval` share. */
+#ifndef SSM_CLI_EVAL_STATE_H
+#define SSM_CLI_EVAL_STATE_H
+
+#include <ssmscope/tasks.h>
+
+#include "eval_output.h"
+
+typedef enum cli_eval_protocol {
+    CLI_PROTOCOL_FULL,
+    CLI_PROTOCOL_CONTINUATION,
+    CLI_PROTOCOL_ROLLING,
+    CLI_PROTOCOL_STATEFUL
+} cli_eval_protocol;
+
+typedef struct cli_eval_arguments {
+    const char *model, *mask, *rule, *recording, *protocol;
+    const char *task, *data, *prefix_token, *harness_json, *items;
+    cli_texts texts, against;
+    int64_t budget, scope, window, windows, offset, bootstrap, seed, invalid_utf8;
+    int64_t limit, max_length, documents, harness_bootstrap;
+    bool resume;
+    cli_load load;
+} cli_eval_arguments;
+
+typedef struct cli_eval_state {
+    cli_context *context;
+    const cli_eval_arguments *args;
+    cli_eval_protocol protocol;
+    cli_source source;
+    ssm_corpus corpus; /* not of tasks */
+    ssm_journal *journal;
+    int32_t prefix_id; /* −1: none */
+    const char *prefix_source;
+    cli_evaluation evaluation;
+    cli_scored baseline; /* scored when anything needs it */
+} cli_eval_state;
+
+/* A model to judge: with a mask, or unpruned. */
+typedef struct cli_variant {
+    const char *name; /* as it was asked for: "unpruned", a mask file, a rule */
+    bool masked;
+    ssm_mask mask;
+} cli_variant;
+
+extern const char cli_unpruned[]; /* "unpruned" */
+
+/* A mask file, or a rule run on the recording of the command. */
+ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
+                         ssm_error *err);
+/* The models of the command: first the one to judge, then, where that one is pruned, the unpruned
+ * one, then those of --against. *out for cli_variants_free, also after an error. */
+ssm_status cli_variants_open(cli_eval_state *state, cli_variant **out, int64_t *count,
+                             ssm_error *err);
+void cli_variants_free(cli_variant *variants, int64_t count);
+
+/* --items: opened when given. digest: of what is scored (the data of a task), or NULL. */
+ssm_status cli_eval_journal(cli_eval_state *state, const char *digest, ssm_error *err);
+/* The token of --prefix-token. */
+ssm_status cli_eval_prefix(cli_eval_state *state, ssm_error *err);
+
+/* The other ways to evaluate. The source is open, and for documents the corpus. */
+ssm_status cli_eval_task(cli_eval_state *state, ssm_error *err);
+ssm_status cli_eval_rolling(cli_eval_state *state, ssm_error *err);
+
+#endif

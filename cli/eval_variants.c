@@ -1,0 +1,175 @@
+/* cli/eval_variants.c: the models that `eval` judges, its record of finished items, its prefix. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "eval_state.h"
+#include "masks.h"
+#include "messages.h"
+#include "values.h"
+
+const char cli_unpruned[] = "unpruned";
+
+/* A mask file, or a rule run on the recording. */
+ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
+                         ssm_error *err)
+{
+    const cli_eval_arguments *args = state->args;
+    if (mask != NULL) {
+        return cli_mask_read(mask, &state->source, out, err);
+    }
+    static const char *const scopes[] = {"channel", "head", "group", "layer"};
+    const ssm_select_options options = {.rule = rule,
+                                        .budget = args->budget,
+                                        .scope = scopes[args->scope],
+                                        .seed = (uint64_t)args->seed};
+    return cli_mask_select(args->recording, &state->source, &options, out, err);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* name: of --against, or NULL for the mask or rule of the command. */
+static ssm_status add_variant(cli_eval_state *state, const char *name, cli_variant *variants,
+                              int64_t *count, ssm_error *err)
+{
+    const cli_eval_arguments *args = state->args;
+    const char *mask = name == NULL ? args->mask : NULL;
+    const char *rule = name == NULL ? args->rule : NULL;
+    if (name != NULL && strcmp(name, cli_unpruned) != 0) {
+        *(cli_is_rule(name) ? &rule : &mask) = name;
+    }
+    cli_variant *variant = &variants[*count];
+    variant->masked = mask != NULL || rule != NULL;
+    variant->name = mask != NULL ? mask : rule != NULL ? rule : cli_unpruned;
+    for (int64_t i = 0; i < *count; i++) {
+        if (!variant->masked && !variants[i].masked) {
+            return SSM_STATUS_OK; /* there already */
+        }
+    }
+    (*count)++;
+    return variant->masked ? cli_eval_mask(state, mask, rule, &variant->mask, err) : SSM_STATUS_OK;
+}
+
+ssm_status cli_variants_open(cli_eval_state *state, cli_variant **out, int64_t *count,
+                             ssm_error *err)
+{
+    const cli_texts *against = &state->args->against;
+    *count = 0;
+    *out = calloc((size_t)against->count + 2, sizeof **out);
+    if (*out == NULL) {
+        return cli_no_memory(err);
+    }
+    ssm_status status = add_variant(state, NULL, *out, count, err);
+    if (status == SSM_STATUS_OK) {
+        status = add_variant(state, cli_unpruned, *out, count, err);
+    }
+    for (int64_t i = 0; i < against->count && status == SSM_STATUS_OK; i++) {
+        status = add_variant(state, against->values[i], *out, count, err);
+    }
+    return status;
+}
+
+void cli_variants_free(cli_variant *variants, int64_t count)
+{
+    for (int64_t i = 0; variants != NULL && i < count; i++) {
+        ssm_mask_free(&variants[i].mask);
+    }
+    free(variants);
+}
+
+/* ---- finished items -------------------------------------------------------------------------- */
+
+/* The digest of a mask file or of the recording that a rule chooses on. */
+static ssm_status add_digest(const char *path, cli_string *out, ssm_error *err)
+{
+    char digest[64];
+    struct stat info;
+    if (path == NULL || stat(path, &info) != 0 || S_ISDIR(info.st_mode)) {
+        return SSM_STATUS_OK;
+    }
+    ssm_status status = ssm_file_digest(path, digest, err);
+    if (status == SSM_STATUS_OK) {
+        cli_string_format(out, " | %s", digest);
+    }
+    return status;
+}
+
+ssm_status cli_eval_journal(cli_eval_state *state, const char *digest, ssm_error *err)
+{
+    const cli_eval_arguments *args = state->args;
+    if (args->items == NULL) {
+        return SSM_STATUS_OK;
+    }
+    /* What the items depend on: the command, the model, the data, the masks. */
+    cli_string work = {0};
+    cli_string_format(&work, "%s | %s", state->context->canonical, state->source.digest);
+    if (digest != NULL) {
+        cli_string_format(&work, " | %s", digest);
+    }
+    for (int64_t i = 0; i < state->corpus.n_files; i++) {
+        cli_string_format(&work, " | %s", state->corpus.files[i].digest);
+    }
+    ssm_status status = add_digest(args->mask, &work, err);
+    for (int64_t i = 0; i < args->against.count && status == SSM_STATUS_OK; i++) {
+        status = add_digest(args->against.values[i], &work, err);
+    }
+    if (status == SSM_STATUS_OK && (work.failed || work.data == NULL)) {
+        status = cli_no_memory(err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_journal_open(args->items, work.data, args->resume, &state->journal, err);
+    }
+    free(work.data);
+    if (status == SSM_STATUS_OK && ssm_journal_resumed(state->journal) > 0) {
+        cli_note(state->context, "resuming: %lld items are there already",
+                 (long long)ssm_journal_resumed(state->journal));
+    }
+    return status;
+}
+
+/* ---- the prefix ------------------------------------------------------------------------------ */
+
+/* A token of the vocabulary, or an id. */
+static ssm_status parse_token(cli_eval_state *state, const char *text, ssm_error *err)
+{
+    state->prefix_source = "--prefix-token";
+    state->prefix_id = ssm_tokenizer_id(state->source.tokenizer, text, strlen(text));
+    if (state->prefix_id < 0 && text[0] != '\0' && strspn(text, "0123456789") == strlen(text) &&
+        strlen(text) < 10) {
+        state->prefix_id = (int32_t)strtol(text, NULL, 10);
+    }
+    if (state->prefix_id < 0 || state->prefix_id >= state->source.config->vocab_size) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--prefix-token: expected auto, none, a token or an id below %lld, found "
+                        "'%s'",
+                        (long long)state->source.config->vocab_size, text);
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status cli_eval_prefix(cli_eval_state *state, ssm_error *err)
+{
+    const char *text = state->args->prefix_token;
+    state->prefix_id = -1;
+    state->prefix_source = "none";
+    if (strcmp(text, "none") == 0) {
+        return SSM_STATUS_OK;
+    }
+    if (strcmp(text, "auto") != 0) {
+        return parse_token(state, text, err);
+    }
+    char path[PATH_MAX];
+    cli_tokenizer_path(state->source.where.path, path);
+    char *slash = strrchr(path, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    ssm_status status = ssm_prefix_token(state->source.tokenizer, slash == NULL ? "." : path,
+                                         &state->prefix_id, &state->prefix_source, err);
+    if (status == SSM_STATUS_OK && state->prefix_id < 0) {
+        status = cli_fail(err, SSM_STATUS_USAGE, NULL,
+                          "the tokenizer names neither a BOS nor an EOS token, and has no "
+                          "<|endoftext|>: give --prefix-token (a token, an id, or none)");
+    }
+    return status;
+}

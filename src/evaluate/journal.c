@@ -1,0 +1,239 @@
+/* evaluate/journal.c: PATH.partial, one line appended for every finished piece of work. The first
+ * line names the work; a line counts once its newline is written. */
+#include "evaluate/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+static const char schema[] = "ssmscope.journal/1";
+
+struct ssm_journal {
+    char *path;    /* of the finished file */
+    char *partial; /* PATH.partial */
+    int file;
+    json_t *lines; /* "series/index" → line */
+    int64_t resumed;
+};
+
+static bool make_key(const char *series, int64_t index, char out[320])
+{
+    return snprintf(out, 320, "%s/%lld", series, (long long)index) < 320;
+}
+
+const json_t *ssm__journal_find(const ssm_journal *journal, const char *series, int64_t index)
+{
+    char key[320];
+    return journal && make_key(series, index, key) ? json_object_get(journal->lines, key) : NULL;
+}
+
+ssm_status ssm__journal_fail(const ssm_journal *journal, const char *series, int64_t index,
+                             ssm_error *err)
+{
+    return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(journal->partial),
+                     "the line of %s, number %lld, is not one that this command writes; delete the "
+                     "file or run without --resume",
+                     series, (long long)index);
+}
+
+static ssm_status write_all(ssm_journal *journal, const char *data, size_t bytes, ssm_error *err)
+{
+    while (bytes > 0) {
+        const ssize_t wrote = write(journal->file, data, bytes);
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "writing",
+                                   wrote < 0 ? errno : EIO);
+        }
+        data += wrote;
+        bytes -= (size_t)wrote;
+    }
+    return SSM_STATUS_OK;
+}
+
+/* One line, in one write where the system allows it. */
+static ssm_status write_line(ssm_journal *journal, const json_t *line, ssm_error *err)
+{
+    char *text = ssm__json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    if (!text) {
+        return ssm__fail_memory(err, "a line of results", 0);
+    }
+    const size_t bytes = strlen(text);
+    text[bytes] = '\n'; /* in place of the NUL: the length is known */
+    const ssm_status status = write_all(journal, text, bytes + 1, err);
+    free(text);
+    return status;
+}
+
+ssm_status ssm__journal_add(ssm_journal *journal, const char *series, int64_t index, json_t *line,
+                            ssm_error *err)
+{
+    if (!journal) {
+        json_decref(line);
+        return SSM_STATUS_OK;
+    }
+    json_t *whole = json_pack("{s:s, s:I}", "series", series, "index", (json_int_t)index);
+    ssm_status status = SSM_STATUS_OK;
+    if (!whole || !line || json_object_update(whole, line) != 0) {
+        status = ssm__fail_memory(err, "a line of results", 0);
+    }
+    status = status == SSM_STATUS_OK ? write_line(journal, whole, err) : status;
+    json_decref(whole);
+    json_decref(line);
+    return status;
+}
+
+/* ---- taking up an earlier run ---------------------------------------------------------------- */
+
+static ssm_status take_line(ssm_journal *journal, json_t *line, int64_t number, ssm_error *err)
+{
+    char key[320];
+    const char *series = json_string_value(json_object_get(line, "series"));
+    const json_t *index = json_object_get(line, "index");
+    if (!series || !json_is_integer(index) || !make_key(series, json_integer_value(index), key)) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(journal->partial),
+                         "line %lld has no series and index; delete the file or run without "
+                         "--resume",
+                         (long long)number);
+    }
+    if (json_object_set(journal->lines, key, line) != 0) {
+        return ssm__fail_memory(err, "the lines of an earlier run", 0);
+    }
+    journal->resumed++;
+    return SSM_STATUS_OK;
+}
+
+static ssm_status check_first(const ssm_journal *journal, const json_t *line, const char *identity,
+                              ssm_error *err)
+{
+    const char *of = json_string_value(json_object_get(line, "work"));
+    const char *form = json_string_value(json_object_get(line, "schema"));
+    if (!of || !form || strcmp(form, schema) != 0 || strcmp(of, identity) != 0) {
+        return ssm__fail(
+            err, SSM_STATUS_FILE, SSM__IN_FILE(journal->partial),
+            "holds the items of other work: %.300s; this is %.300s. Run that again, or "
+            "without --resume to begin anew",
+            of ? of : "(not named)", identity);
+    }
+    return SSM_STATUS_OK;
+}
+
+/* Lines that end; *whole: their bytes. */
+static ssm_status take_lines(ssm_journal *journal, const char *text, size_t bytes,
+                             const char *identity, size_t *whole, ssm_error *err)
+{
+    *whole = 0;
+    const char *end;
+    for (int64_t number = 1; *whole < bytes && (end = memchr(text + *whole, '\n', bytes - *whole));
+         number++) {
+        const size_t length = (size_t)(end - text) - *whole;
+        json_t *line = NULL;
+        SSM__TRY(ssm__json_parse(journal->partial, (int64_t)*whole, text + *whole, length,
+                                 SSM__JSON_STRICT, &line, err));
+        const ssm_status status = number == 1 ? check_first(journal, line, identity, err)
+                                              : take_line(journal, line, number, err);
+        json_decref(line);
+        SSM__TRY(status);
+        *whole += length + 1;
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status take_up(ssm_journal *journal, const char *identity, size_t *whole, ssm_error *err)
+{
+    *whole = 0;
+    if (!ssm__is_file(journal->partial)) {
+        return SSM_STATUS_OK;
+    }
+    ssm__map map;
+    SSM__TRY(ssm__map_open(journal->partial, &map, err));
+    const ssm_status status =
+        take_lines(journal, (const char *)map.data, map.size, identity, whole, err);
+    ssm__map_close(&map);
+    return status;
+}
+
+static ssm_status start(ssm_journal *journal, const char *identity, bool resume, ssm_error *err)
+{
+    size_t whole = 0;
+    if (resume) {
+        SSM__TRY(take_up(journal, identity, &whole, err));
+    }
+    journal->file = open(journal->partial, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (journal->file < 0 || ftruncate(journal->file, (off_t)whole) != 0) {
+        return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "opening for writing",
+                               errno);
+    }
+    if (whole > 0) {
+        return SSM_STATUS_OK;
+    }
+    json_t *first = json_pack("{s:s, s:s}", "schema", schema, "work", identity);
+    const ssm_status status =
+        first ? write_line(journal, first, err) : ssm__fail_memory(err, "the first line", 0);
+    json_decref(first);
+    return status;
+}
+
+ssm_status ssm_journal_open(const char *path, const char *identity, bool resume, ssm_journal **out,
+                            ssm_error *err)
+{
+    *out = NULL;
+    ssm_journal *journal = calloc(1, sizeof *journal);
+    if (!journal) {
+        return ssm__fail_memory(err, "a journal", sizeof *journal);
+    }
+    const size_t room = strlen(path) + sizeof ".partial";
+    journal->file = -1;
+    journal->path = strdup(path);
+    journal->partial = malloc(room);
+    journal->lines = json_object();
+    ssm_status status = SSM_STATUS_OK;
+    if (!journal->path || !journal->partial || !journal->lines) {
+        status = ssm__fail_memory(err, "a journal", room);
+    } else {
+        snprintf(journal->partial, room, "%s.partial", path);
+        status = start(journal, identity, resume, err);
+    }
+    if (status != SSM_STATUS_OK) {
+        ssm_journal_close(journal, false, NULL);
+        return status;
+    }
+    *out = journal;
+    return SSM_STATUS_OK;
+}
+
+int64_t ssm_journal_resumed(const ssm_journal *journal)
+{
+    return journal->resumed;
+}
+
+ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err)
+{
+    if (!journal) {
+        return SSM_STATUS_OK;
+    }
+    ssm_status status = SSM_STATUS_OK;
+    if (finished && fsync(journal->file) != 0 && errno != EINVAL && errno != EROFS) {
+        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "writing", errno);
+    }
+    if (journal->file >= 0 && close(journal->file) != 0 && status == SSM_STATUS_OK && finished) {
+        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "closing", errno);
+    }
+    if (finished && status == SSM_STATUS_OK && rename(journal->partial, journal->path) != 0) {
+        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->path, "renaming to", errno);
+    }
+    json_decref(journal->lines);
+    free(journal->partial);
+    free(journal->path);
+    free(journal);
+    return status;
+}
