@@ -91,17 +91,23 @@ static void print_for_people(const select_run *run, mask_sums sums)
     }
 }
 
-/* Mean error of the mask on the calibration windows; NaN where the recording cannot tell. */
-static double calibration_error(const select_run *run, const ssm_mask *mask)
+/* Mean error of the mask on the calibration windows; NaN where the recording has no Grams for it.
+ */
+static ssm_status calibration_error(const select_run *run, const ssm_mask *mask, double *out,
+                                    ssm_error *err)
 {
-    ssm_error_curve curve;
-    if (ssm_select_error(run->recording, mask, SSM_ROLE_CALIBRATION, &curve, NULL) !=
-        SSM_STATUS_OK) {
-        return (double)NAN;
-    }
-    const double error = curve.mean[0];
+    ssm_error_curve curve = {0};
+    ssm_error found;
+    ssm_error_clear(&found);
+    const ssm_status status =
+        ssm_select_error(run->recording, mask, SSM_ROLE_CALIBRATION, &curve, &found);
+    *out = status == SSM_STATUS_OK ? curve.mean[0] : (double)NAN;
     ssm_error_curve_free(&curve);
-    return error;
+    if (status == SSM_STATUS_OK || status == SSM_STATUS_USAGE) {
+        return SSM_STATUS_OK;
+    }
+    *err = found;
+    return status;
 }
 
 static ssm_status write_mask(select_run *run, ssm_error *err)
@@ -114,10 +120,13 @@ static ssm_status write_mask(select_run *run, ssm_error *err)
     ssm_mask unweighted = run->mask;
     unweighted.weight = NULL;
     unweighted.skip_weight = NULL;
-    run->error = calibration_error(run, &run->mask);
-    run->error_unweighted =
-        run->mask.weight == NULL ? run->error : calibration_error(run, &unweighted);
-    status = ssm_mask_write(&run->mask, args->output, run->context->canonical, err);
+    status = calibration_error(run, &run->mask, &run->error, err);
+    status = status == SSM_STATUS_OK && run->mask.weight != NULL
+                 ? calibration_error(run, &unweighted, &run->error_unweighted, err)
+                 : status;
+    status = status == SSM_STATUS_OK
+                 ? ssm_mask_write(&run->mask, args->output, run->context->canonical, err)
+                 : status;
     status = status == SSM_STATUS_OK ? ssm_file_digest(args->output, run->digest, err) : status;
     if (status != SSM_STATUS_OK) {
         return status;

@@ -14,6 +14,23 @@
 #include "ssmscope/metrics.h"
 #include "ssmscope/select.h"
 
+/* Every rule with a mask and a curve. */
+static void select_everything(ssm_recording *recording, const char *scope)
+{
+    for (const char *const *rule = ssm_select_rules(); *rule != NULL; rule++) {
+        const ssm_select_options options = {.rule = *rule, .budget = 1, .scope = scope};
+        ssm_mask mask;
+        ssm_error_curve curve;
+        if (ssm_select(recording, &options, &mask, NULL) == SSM_STATUS_OK) {
+            ssm_mask_free(&mask);
+        }
+        if (ssm_select_curve(recording, &options, SSM_ROLE_EVALUATION, &curve, NULL) ==
+            SSM_STATUS_OK) {
+            ssm_error_curve_free(&curve);
+        }
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char root[256];
@@ -98,12 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     NULL) == SSM_STATUS_OK) {
                 ssm_metrics_free(&metrics);
             }
-            const ssm_select_options options = {
-                .rule = "static", .budget = 1, .scope = ssm_scope_name((ssm_scope)scope)};
-            ssm_mask mask;
-            if (ssm_select(recording, &options, &mask, NULL) == SSM_STATUS_OK) {
-                ssm_mask_free(&mask);
-            }
+            select_everything(recording, ssm_scope_name((ssm_scope)scope));
         }
         ssm_recording_close(recording);
     }

@@ -95,7 +95,8 @@ static ssm_status run_metrics(void *context, ssm_error *err)
     ssm_recording *recording = NULL;
     SSM__TRY(ssm_recording_open(directory, &recording, err));
     ssm_metrics metrics;
-    ssm_status status = ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &metrics, err);
+    ssm_status status =
+        ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &metrics, err);
     if (status == SSM_STATUS_OK) {
         status = expect(metrics.n_layers == 2 && metrics.layers[1].budgets[0].rho > 0);
         ssm_metrics_free(&metrics);
@@ -120,6 +121,28 @@ static ssm_status run_select(void *context, ssm_error *err)
     return status;
 }
 
+/* The rule that takes most memory, and one threshold; then their curves. */
+static ssm_status run_rules(void *context, ssm_error *err)
+{
+    const char *rule = context;
+    ssm_recording *recording = NULL;
+    SSM__TRY(ssm_recording_open(directory, &recording, err));
+    ssm_select_options options = {.rule = rule, .budget = 1};
+    ssm_mask mask = {0};
+    ssm_error_curve curve = {0};
+    ssm_status status = ssm_select(recording, &options, &mask, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_select_curve(recording, &options, SSM_ROLE_EVALUATION, &curve, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = expect(mask.keep != NULL && curve.error[0] > 0.0 && curve.mean[2] == 0.0);
+    }
+    ssm_error_curve_free(&curve);
+    ssm_mask_free(&mask);
+    ssm_recording_close(recording);
+    return status;
+}
+
 static void reading(void **state)
 {
     (void)state;
@@ -129,6 +152,11 @@ static void reading(void **state)
     check((failalloc_case){.name = "ssm_recording", .run = run_reading, .dense = DENSE});
     check((failalloc_case){.name = "ssm_metrics_compute", .run = run_metrics, .dense = DENSE});
     check((failalloc_case){.name = "ssm_select", .run = run_select, .dense = DENSE});
+    static char rules[][32] = {"last", "greedy-swap", "compensated:optimal"};
+    for (int i = 0; i < 3; i++) {
+        check((failalloc_case){
+            .name = rules[i], .run = run_rules, .context = rules[i], .dense = DENSE});
+    }
 }
 
 /* ---- recording and verifying ----------------------------------------------------------------- */

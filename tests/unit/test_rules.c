@@ -4,166 +4,21 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "ssmscope/select.h"
 #include "test_numbers.h"
-#include "test_record.h"
+#include "test_rules_subject.h"
+#include "test_session.h"
 #include "toy_recording.h"
-
-enum { LAYERS_MAX = 4, MODES = 25 /* and f */ };
-
-/* A recording and what its calibration windows hold, read element by element. */
-typedef struct subject {
-    char root[TEST_PATH_MAX];
-    ssm_recording *recording;
-    const ssm_recording_info *info;
-    int64_t rows, n, entries;
-    double *energy[LAYERS_MAX], *state[LAYERS_MAX], *read[LAYERS_MAX], *adjoint[LAYERS_MAX],
-        *delta[LAYERS_MAX], *gram[LAYERS_MAX]; /* sums over the calibration windows */
-} subject;
-
-static void add_field(subject *s, int64_t layer, const char *field, double *out, int64_t width)
-{
-    for (int64_t w = 0; w < ssm_recording_window_count(s->recording); w++) {
-        const ssm_tensor *tensor = NULL;
-        if (ssm_recording_get_window(s->recording, w)->role == SSM_ROLE_EVALUATION) {
-            continue;
-        }
-        assert_int_equal(ssm_recording_tensor(s->recording, w, layer, field, &tensor, NULL),
-                         SSM_STATUS_OK);
-        for (int64_t i = 0; i < ssm_tensor_count(tensor); i++) {
-            out[i % width] += ssm_tensor_get(tensor, i);
-        }
-    }
-}
-
-static void read_subject(subject *s, const char *const *domains, int64_t n_domains)
-{
-    s->info = ssm_recording_get_info(s->recording);
-    s->rows = ssm_recording_channels(s->info);
-    s->n = s->info->d_state;
-    s->entries = (s->n + 1) * (s->n + 2) / 2;
-    const int64_t width = s->rows * s->n;
-    for (int64_t layer = 0; layer < s->info->n_layers; layer++) {
-        add_field(s, layer, "energy_blocks", s->energy[layer] = test_doubles(width), width);
-        add_field(s, layer, "state_moment", s->state[layer] = test_doubles(width), width);
-        add_field(s, layer, "read_moment", s->read[layer] = test_doubles(width), width);
-        add_field(s, layer, "adjoint_moment", s->adjoint[layer] = test_doubles(width), width);
-        add_field(s, layer, "delta_mean", s->delta[layer] = test_doubles(s->rows), s->rows);
-        s->gram[layer] = test_doubles(s->rows * s->entries);
-        for (int64_t d = 0; d < n_domains; d++) {
-            const ssm_tensor *gram = NULL;
-            assert_int_equal(
-                ssm_recording_calibration_gram(s->recording, domains[d], layer, &gram, NULL),
-                SSM_STATUS_OK);
-            for (int64_t i = 0; i < s->rows * s->entries; i++) {
-                s->gram[layer][i] += ssm_tensor_get(gram, i);
-            }
-        }
-    }
-}
-
-static subject toy_subject(int64_t d_state)
-{
-    toy_recording toy = toy_recording_shape();
-    toy.d_state = d_state;
-    subject s = {0};
-    test_make_directory(s.root);
-    assert_int_equal(toy_recording_write(&toy, s.root, false, NULL), SSM_STATUS_OK);
-    assert_int_equal(ssm_recording_open(s.root, &s.recording, NULL), SSM_STATUS_OK);
-    read_subject(&s, toy.domains, toy.n_domains);
-    return s;
-}
-
-static subject golden_subject(const char *model)
-{
-    static const char *const domains[] = {"a", "b"};
-    subject s = {0};
-    record_subject from = record_golden(model, SSM_ISA_AUTO, 2, 400);
-    const ssm_record_options options = {
-        .window = 100, .calibration_windows = 2, .evaluation_windows = 2};
-    char path[TEST_PATH_MAX + 8];
-    snprintf(path, sizeof path, "%s/rec", test_make_directory(s.root));
-    record_into(&from, path, &options);
-    record_subject_free(&from);
-    assert_int_equal(ssm_recording_open(path, &s.recording, NULL), SSM_STATUS_OK);
-    read_subject(&s, domains, 2);
-    return s;
-}
-
-static void subject_free(subject *s)
-{
-    for (int64_t layer = 0; layer < s->info->n_layers; layer++) {
-        free(s->energy[layer]);
-        free(s->state[layer]);
-        free(s->read[layer]);
-        free(s->adjoint[layer]);
-        free(s->delta[layer]);
-        free(s->gram[layer]);
-    }
-    ssm_recording_close(s->recording);
-    test_remove_directory(s->root);
-}
-
-static int64_t sets_of(const subject *s, const char *scope)
-{
-    return strcmp(scope, "layer") == 0   ? 1
-           : strcmp(scope, "group") == 0 ? s->info->n_groups
-                                         : s->rows;
-}
-
-static ssm_mask selected(const subject *s, const char *rule, const char *scope, int64_t budget)
-{
-    ssm_mask mask;
-    ssm_error err;
-    ssm_error_clear(&err);
-    const ssm_select_options options = {.rule = rule, .scope = scope, .budget = budget, .seed = 5};
-    if (ssm_select(s->recording, &options, &mask, &err) != SSM_STATUS_OK) {
-        fail_msg("%s, %s, %lld: %s", rule, scope, (long long)budget, err.message);
-    }
-    assert_string_equal(mask.rule, rule);
-    assert_string_equal(mask.scope, scope);
-    assert_true(mask.n_channels == s->rows && mask.budget == budget);
-    return mask;
-}
-
-static double entry(const subject *s, int64_t layer, int64_t row, int64_t i, int64_t j)
-{
-    const int64_t m = s->n + 1;
-    const int64_t a = i < j ? i : j, b = i < j ? j : i;
-    return s->gram[layer][row * s->entries + a * m - a * (a - 1) / 2 + (b - a)];
-}
-
-/* Σ_ij c_i c_j G_ij of a row. */
-static double form(const subject *s, int64_t layer, int64_t row, const double *c)
-{
-    double sum = 0.0;
-    for (int64_t i = 0; i <= s->n; i++) {
-        for (int64_t j = 0; j <= s->n; j++) {
-            sum += c[i] * c[j] * entry(s, layer, row, i, j);
-        }
-    }
-    return sum;
-}
-
-static double dropped_error(const subject *s, int64_t layer, int64_t row, const uint8_t *keep)
-{
-    double c[MODES] = {0};
-    for (int64_t i = 0; i < s->n; i++) {
-        c[i] = keep[i] ? 0.0 : 1.0;
-    }
-    return form(s, layer, row, c);
-}
 
 /* ---- rules that rank ------------------------------------------------------------------------- */
 
 /* The score of a mode in one row, before rows are put together; up to a positive factor. */
-static double row_score(const subject *s, const char *rule, int64_t layer, int64_t row, int64_t i)
+static double row_score(const rules_subject *s, const char *rule, int64_t layer, int64_t row,
+                        int64_t i)
 {
     const int64_t at = row * s->n + i;
     if (strcmp(rule, "static") == 0) {
@@ -180,10 +35,10 @@ static double row_score(const subject *s, const char *rule, int64_t layer, int64
     return s->state[layer][at] * s->read[layer][at]; /* hankel, last */
 }
 
-static double set_score(const subject *s, const char *rule, const char *scope, int64_t layer,
+static double set_score(const rules_subject *s, const char *rule, const char *scope, int64_t layer,
                         int64_t set, int64_t i)
 {
-    const int64_t together = s->rows / sets_of(s, scope);
+    const int64_t together = s->rows / rules_sets_of(s, scope);
     double sum = 0.0;
     for (int64_t row = set * together; row < (set + 1) * together; row++) {
         sum += row_score(s, rule, layer, row, i);
@@ -191,11 +46,11 @@ static double set_score(const subject *s, const char *rule, const char *scope, i
     return sum;
 }
 
-static void expect_ranked(const subject *s, const char *rule, const char *scope)
+static void expect_ranked(const rules_subject *s, const char *rule, const char *scope)
 {
-    const int64_t together = s->rows / sets_of(s, scope);
+    const int64_t together = s->rows / rules_sets_of(s, scope);
     for (int64_t r = 1; r <= s->n; r++) {
-        ssm_mask mask = selected(s, rule, scope, r);
+        ssm_mask mask = rules_selected(s, rule, scope, r);
         for (int64_t at = 0; at < s->info->n_layers * s->rows * s->n; at++) {
             const int64_t layer = at / s->n / s->rows, row = at / s->n % s->rows, i = at % s->n;
             const double own = set_score(s, rule, scope, layer, row / together, i);
@@ -211,9 +66,9 @@ static void expect_ranked(const subject *s, const char *rule, const char *scope)
 }
 
 /* One threshold: mode after mode the highest LAST score of all layers is kept. */
-static void expect_last(const subject *s, const char *rule, const char *scope, double power)
+static void expect_last(const rules_subject *s, const char *rule, const char *scope, double power)
 {
-    const int64_t sets = sets_of(s, scope), together = s->rows / sets;
+    const int64_t sets = rules_sets_of(s, scope), together = s->rows / sets;
     const int64_t per_layer = sets * s->n, all = s->info->n_layers * per_layer;
     double *score = test_doubles(all), *last = test_doubles(all);
     uint8_t *keep = calloc((size_t)all, 1);
@@ -238,7 +93,7 @@ static void expect_last(const subject *s, const char *rule, const char *scope, d
             assert_true(best >= 0);
             keep[best < 0 ? 0 : best] = 1;
         }
-        ssm_mask mask = selected(s, rule, scope, r);
+        ssm_mask mask = rules_selected(s, rule, scope, r);
         assert_true(mask.mean_budget);
         for (int64_t at = 0; at < s->info->n_layers * s->rows * s->n; at++) {
             const int64_t set = at / s->n / together; /* of all layers' sets */
@@ -251,7 +106,7 @@ static void expect_last(const subject *s, const char *rule, const char *scope, d
     free(keep);
 }
 
-static void expect_rankings(const subject *s, const char *scope)
+static void expect_rankings(const rules_subject *s, const char *scope)
 {
     const bool heads = s->info->family == SSM_FAMILY_MAMBA2;
     expect_ranked(s, "static", scope);
@@ -267,18 +122,18 @@ static void expect_rankings(const subject *s, const char *scope)
 static void rules_that_rank(void **state)
 {
     (void)state;
-    subject s = toy_subject(6);
+    rules_subject s = rules_toy_subject(6);
     expect_rankings(&s, "channel");
     expect_rankings(&s, "layer");
-    subject_free(&s);
-    s = golden_subject("falcon");
+    rules_subject_free(&s);
+    s = rules_golden_subject("falcon");
     expect_rankings(&s, "layer");
-    subject_free(&s);
-    s = golden_subject("mamba2-g4-limit");
+    rules_subject_free(&s);
+    s = rules_golden_subject("mamba2-g4-limit");
     expect_rankings(&s, "head");
     expect_rankings(&s, "group");
     expect_rankings(&s, "layer");
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 /* Seeds differ, one seed repeats, its sets are nested, every mode is as likely: of 3 layers, 5
@@ -286,7 +141,7 @@ static void rules_that_rank(void **state)
 static void random_sets(void **state)
 {
     (void)state;
-    subject s = toy_subject(6);
+    rules_subject s = rules_toy_subject(6);
     int64_t kept[6] = {0};
     for (uint64_t seed = 0; seed < 64; seed++) {
         ssm_select_options options = {.rule = "random", .budget = 3, .seed = seed};
@@ -308,24 +163,24 @@ static void random_sets(void **state)
         assert_true(llabs(kept[i] - 480) <= 62);
     }
     assert_int_equal(kept[0] + kept[1] + kept[2] + kept[3] + kept[4] + kept[5], 64 * 15 * 3);
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 /* ---- rules that search ----------------------------------------------------------------------- */
 
-static double set_error(const subject *s, const char *scope, int64_t layer, int64_t set,
+static double set_error(const rules_subject *s, const char *scope, int64_t layer, int64_t set,
                         const uint8_t *keep)
 {
-    const int64_t together = s->rows / sets_of(s, scope);
+    const int64_t together = s->rows / rules_sets_of(s, scope);
     double sum = 0.0;
     for (int64_t row = set * together; row < (set + 1) * together; row++) {
-        sum += dropped_error(s, layer, row, keep);
+        sum += rules_dropped_error(s, layer, row, keep);
     }
     return sum;
 }
 
 /* Over all numbers of N bits. */
-static double least_error(const subject *s, const char *scope, int64_t layer, int64_t set,
+static double least_error(const rules_subject *s, const char *scope, int64_t layer, int64_t set,
                           int64_t budget, uint8_t *best)
 {
     double least = HUGE_VAL;
@@ -348,14 +203,14 @@ static double least_error(const subject *s, const char *scope, int64_t layer, in
 /* Returns in how many sets and budgets the best is better than static. optimal is the best of all
  * sets; greedy-swap lies between it and static, and no exchange of two modes betters it. Sums are
  * float64: 1e-12 of the largest. */
-static int64_t expect_searched(const subject *s, const char *scope)
+static int64_t expect_searched(const rules_subject *s, const char *scope)
 {
-    const int64_t together = s->rows / sets_of(s, scope);
+    const int64_t together = s->rows / rules_sets_of(s, scope);
     int64_t better = 0;
     for (int64_t r = 1; r <= s->n; r++) {
-        ssm_mask fixed = selected(s, "static", scope, r);
-        ssm_mask optimal = selected(s, "optimal", scope, r);
-        ssm_mask greedy = selected(s, "greedy-swap", scope, r);
+        ssm_mask fixed = rules_selected(s, "static", scope, r);
+        ssm_mask optimal = rules_selected(s, "optimal", scope, r);
+        ssm_mask greedy = rules_selected(s, "greedy-swap", scope, r);
         for (int64_t row = 0; row < s->info->n_layers * s->rows; row += together) {
             const int64_t layer = row / s->rows, set = row % s->rows / together;
             const uint8_t ones[16] = {0};
@@ -390,27 +245,27 @@ static int64_t expect_searched(const subject *s, const char *scope)
 static void rules_that_search(void **state)
 {
     (void)state;
-    subject s = toy_subject(6);
+    rules_subject s = rules_toy_subject(6);
     assert_true(expect_searched(&s, "channel") > 0); /* or static would do as well */
     expect_searched(&s, "layer");
-    subject_free(&s);
-    s = toy_subject(1);
-    ssm_mask mask = selected(&s, "optimal", "channel", 1);
+    rules_subject_free(&s);
+    s = rules_toy_subject(1);
+    ssm_mask mask = rules_selected(&s, "optimal", "channel", 1);
     assert_int_equal(mask.keep[0], 1);
     ssm_mask_free(&mask);
-    subject_free(&s);
-    s = golden_subject("mamba-untied-bias-conv3");
+    rules_subject_free(&s);
+    s = rules_golden_subject("mamba-untied-bias-conv3");
     assert_true(expect_searched(&s, "channel") > 0);
     expect_searched(&s, "layer");
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 /* The sets do not depend on threads or instruction set. */
 static void searching_is_the_same_everywhere(void **state)
 {
     (void)state;
-    subject s = toy_subject(9);
-    ssm_mask want = selected(&s, "optimal", "channel", 4);
+    rules_subject s = rules_toy_subject(9);
+    ssm_mask want = rules_selected(&s, "optimal", "channel", 4);
     for (int isa = SSM_ISA_PORTABLE; isa <= SSM_ISA_AVX512; isa++) {
         ssm_pool *pool = test_pool_create(isa);
         const ssm_select_options options = {
@@ -424,7 +279,7 @@ static void searching_is_the_same_everywhere(void **state)
         ssm_pool_free(pool);
     }
     ssm_mask_free(&want);
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 /* ---- compensated ----------------------------------------------------------------------------- */
@@ -459,11 +314,11 @@ static void eliminate(double *A, double *b, int64_t k)
 }
 
 /* One row's (w, v), in the places of all modes and f. */
-static void solve_row(const subject *s, int64_t layer, int64_t row, const uint8_t *keep,
+static void solve_row(const rules_subject *s, int64_t layer, int64_t row, const uint8_t *keep,
                       double ridge, double *out)
 {
-    int64_t kept[MODES], k = 0;
-    double A[MODES * MODES], b[MODES];
+    int64_t kept[RULES_MODES], k = 0;
+    double A[RULES_MODES * RULES_MODES], b[RULES_MODES];
     for (int64_t i = 0; i <= s->n; i++) {
         out[i] = 0.0;
         kept[k] = i;
@@ -472,10 +327,11 @@ static void solve_row(const subject *s, int64_t layer, int64_t row, const uint8_
     for (int64_t i = 0; i < k; i++) {
         b[i] = 0.0;
         for (int64_t j = 0; j < s->n; j++) {
-            b[i] += keep[j] ? 0.0 : entry(s, layer, row, kept[i], j);
+            b[i] += keep[j] ? 0.0 : rules_entry(s, layer, row, kept[i], j);
         }
         for (int64_t j = 0; j < k; j++) {
-            A[i * k + j] = entry(s, layer, row, kept[i], kept[j]) * (i == j ? 1.0 + ridge : 1.0);
+            A[i * k + j] =
+                rules_entry(s, layer, row, kept[i], kept[j]) * (i == j ? 1.0 + ridge : 1.0);
         }
     }
     eliminate(A, b, k);
@@ -485,32 +341,32 @@ static void solve_row(const subject *s, int64_t layer, int64_t row, const uint8_
 }
 
 /* 1ᵀ(G_DD − G_DK G_KK⁻¹ G_KD)1 = 1ᵀG_DD1 − 1ᵀG_DK w without ridge. */
-static double schur(const subject *s, int64_t layer, int64_t row, const uint8_t *keep)
+static double schur(const rules_subject *s, int64_t layer, int64_t row, const uint8_t *keep)
 {
-    double w[MODES];
+    double w[RULES_MODES];
     solve_row(s, layer, row, keep, 0.0, w);
-    double sum = dropped_error(s, layer, row, keep);
+    double sum = rules_dropped_error(s, layer, row, keep);
     for (int64_t i = 0; i <= s->n; i++) {
         for (int64_t j = 0; j < s->n; j++) {
-            sum -= keep[j] ? 0.0 : w[i] * entry(s, layer, row, i, j);
+            sum -= keep[j] ? 0.0 : w[i] * rules_entry(s, layer, row, i, j);
         }
     }
     return sum;
 }
 
-static void expect_compensated(const subject *s, const char *rule, const char *base,
+static void expect_compensated(const rules_subject *s, const char *rule, const char *base,
                                const char *scope, double ridge)
 {
     for (int64_t r = 1; r < s->n; r++) {
         const ssm_select_options options = {
             .rule = rule, .scope = scope, .budget = r, .ridge = ridge, .seed = 5};
-        ssm_mask mask, sets = selected(s, base, scope, r);
+        ssm_mask mask, sets = rules_selected(s, base, scope, r);
         assert_int_equal(ssm_select(s->recording, &options, &mask, NULL), SSM_STATUS_OK);
         assert_memory_equal(mask.keep, sets.keep, (size_t)(s->info->n_layers * s->rows * s->n));
         for (int64_t at = 0; at < s->info->n_layers * s->rows; at++) {
             const int64_t layer = at / s->rows, row = at % s->rows;
             const uint8_t *keep = mask.keep + at * s->n;
-            double want[MODES], c[MODES];
+            double want[RULES_MODES], c[RULES_MODES];
             solve_row(s, layer, row, keep, ridge, want);
             for (int64_t i = 0; i <= s->n; i++) {
                 const bool kept = i == s->n || keep[i];
@@ -521,7 +377,8 @@ static void expect_compensated(const subject *s, const char *rule, const char *b
                 assert_true(fabs(got - (kept ? 1.0 + want[i] : 0.0)) <=
                             1e-6 * (1.0 + fabs(want[i])));
             }
-            const double error = form(s, layer, row, c), plain = dropped_error(s, layer, row, keep);
+            const double error = rules_form(s, layer, row, c),
+                         plain = rules_dropped_error(s, layer, row, keep);
             assert_true(error <= plain); /* in every channel */
             /* the Schur complement from below; near it where the ridge is next to nothing */
             const double least = schur(s, layer, row, keep);
@@ -536,24 +393,24 @@ static void expect_compensated(const subject *s, const char *rule, const char *b
 static void weights_that_compensate(void **state)
 {
     (void)state;
-    subject s = toy_subject(6);
+    rules_subject s = rules_toy_subject(6);
     expect_compensated(&s, "compensated", "static", "channel", 1e-3);
     expect_compensated(&s, "compensated", "static", "channel", 1e-9);
     expect_compensated(&s, "compensated:optimal", "optimal", "layer", 1e-4);
     expect_compensated(&s, "compensated:last", "last", "channel", 1e-4);
     expect_compensated(&s, "compensated:random", "random", "channel", 1e-4);
-    subject_free(&s);
-    s = golden_subject("mamba2-g4-limit");
+    rules_subject_free(&s);
+    s = rules_golden_subject("mamba2-g4-limit");
     expect_compensated(&s, "compensated", "static", "head", 1e-3);
     expect_compensated(&s, "compensated:hankel", "hankel", "group", 1e-3);
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
 /* Every point of every rule's curve is the error of its mask, taken window by window from Grams
  * (evaluation) or from the domains' sums. 1e-10: order of the sums. */
-static void expect_curve(const subject *s, const char *rule, const char *scope)
+static void expect_curve(const rules_subject *s, const char *rule, const char *scope)
 {
     ssm_error_curve curve, point;
     const ssm_select_options options = {.rule = rule, .scope = scope, .seed = 5};
@@ -562,7 +419,7 @@ static void expect_curve(const subject *s, const char *rule, const char *scope)
                          SSM_STATUS_OK);
         assert_true(curve.n_budgets == s->n && curve.n_layers == s->info->n_layers);
         for (int64_t r = 1; r <= s->n; r++) {
-            ssm_mask mask = selected(s, rule, scope, r);
+            ssm_mask mask = rules_selected(s, rule, scope, r);
             assert_int_equal(ssm_select_error(s->recording, &mask, (ssm_role)role, &point, NULL),
                              SSM_STATUS_OK);
             assert_true(curve.budgets[r - 1] == r && point.budgets[0] == r);
@@ -586,25 +443,25 @@ static void curves_are_errors_of_masks(void **state)
     (void)state;
     static const char *const rules[] = {"static",  "last",        "random",
                                         "optimal", "greedy-swap", "compensated:hankel"};
-    subject s = toy_subject(6);
+    rules_subject s = rules_toy_subject(6);
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         expect_curve(&s, rules[i], "channel");
         expect_curve(&s, rules[i], "layer");
     }
-    subject_free(&s);
-    s = golden_subject("mamba2-g4-limit");
+    rules_subject_free(&s);
+    s = rules_golden_subject("mamba2-g4-limit");
     expect_curve(&s, "hankel", "group");
     expect_curve(&s, "compensated:greedy-swap", "head");
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 /* E of a mask with weights, by the definition: (5) with coefficients, over evaluation windows. */
 static void errors_by_the_definition(void **state)
 {
     (void)state;
-    subject s = toy_subject(6);
+    rules_subject s = rules_toy_subject(6);
     toy_recording toy = toy_recording_shape();
-    ssm_mask mask = selected(&s, "compensated", "channel", 3);
+    ssm_mask mask = rules_selected(&s, "compensated", "channel", 3);
     ssm_error_curve got;
     assert_int_equal(ssm_select_error(s.recording, &mask, SSM_ROLE_EVALUATION, &got, NULL),
                      SSM_STATUS_OK);
@@ -633,7 +490,7 @@ static void errors_by_the_definition(void **state)
     free(modes);
     ssm_error_curve_free(&got);
     ssm_mask_free(&mask);
-    subject_free(&s);
+    rules_subject_free(&s);
 }
 
 int main(void)
