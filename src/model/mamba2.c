@@ -267,7 +267,9 @@ static void record_head(const mixer_run *run, int64_t head, int thread)
             ssm__head_scan_args part = scan_arguments(run, head, g);
             part.tokens = ssm__smaller(SSM__SUBTILE, run->tokens - t);
             part.u += t * SSM__LANES;
-            part.z += part.z ? t * SSM__LANES : 0;
+            if (part.z) {
+                part.z += t * SSM__LANES;
+            }
             part.delta += t;
             part.y += t * SSM__LANES;
             part.B += t * part.bc_stride;
