@@ -154,15 +154,21 @@ static void add_window(pass *p, int64_t window, int64_t domain, const window_sum
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
+/* NULL: no memory. */
 static json_t *to_line(const pass *p, const window_sums *sums)
 {
-    json_t *kl = json_array();
-    for (int64_t t = 0; t < scored_tokens(p); t++) {
-        json_array_append_new(kl, json_real(p->all_kl[p->tokens + t]));
+    json_t *line = json_pack("{s:f, s:f, s:f, s:f, s:f, s:[]}", "nll", sums->base, "nll_pruned",
+                             sums->pruned, "agree", sums->agree, "change", sums->change,
+                             "change_squares", sums->change_squares, "kl");
+    json_t *kl = json_object_get(line, "kl");
+    for (int64_t t = 0; t < scored_tokens(p) && line; t++) {
+        json_t *value = json_real(p->all_kl[p->tokens + t]);
+        if (!value || json_array_append_new(kl, value) != 0) {
+            json_decref(line);
+            line = NULL;
+        }
     }
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o}", "nll", sums->base, "nll_pruned",
-                     sums->pruned, "agree", sums->agree, "change", sums->change, "change_squares",
-                     sums->change_squares, "kl", kl);
+    return line;
 }
 
 /* False: not the form of to_line. */

@@ -86,18 +86,23 @@ static ssm_status score_item(run *r, const ssm_task_item *item, ssm_task_score *
 
 /* ---- the journal ----------------------------------------------------------------------------- */
 
+/* NULL: no memory. */
 static json_t *to_line(const ssm_task_item *item, const ssm_task_score *score)
 {
-    json_t *choices = json_array();
-    for (int64_t i = 0; i < score->n_choices; i++) {
+    json_t *line =
+        json_pack("{s:I, s:I, s:b, s:[]}", "line", (json_int_t)item->line, "gold",
+                  (json_int_t)item->gold, "acc", (int)score->right[SSM_METRIC_ACC], "choices");
+    json_t *choices = json_object_get(line, "choices");
+    for (int64_t i = 0; i < score->n_choices && line; i++) {
         const ssm_continuation_score *c = &score->choices[i];
-        json_array_append_new(choices,
-                              json_pack("[f, I, I, b]", c->log_likelihood, (json_int_t)c->tokens,
-                                        (json_int_t)c->truncated, (int)c->greedy));
+        json_t *choice = json_pack("[f, I, I, b]", c->log_likelihood, (json_int_t)c->tokens,
+                                   (json_int_t)c->truncated, (int)c->greedy);
+        if (!choice || json_array_append_new(choices, choice) != 0) {
+            json_decref(line);
+            line = NULL;
+        }
     }
-    return json_pack("{s:I, s:I, s:b, s:o}", "line", (json_int_t)item->line, "gold",
-                     (json_int_t)item->gold, "acc", (int)score->right[SSM_METRIC_ACC], "choices",
-                     choices);
+    return line;
 }
 
 /* False: not the form of to_line. */
