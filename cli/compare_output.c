@@ -83,27 +83,39 @@ static void tap_name(const cli_comparison *c, ssm_tap_point point, char *out, si
     }
 }
 
-/* Says where, and returns CHECK, when the two sides diverge. */
+/* Where the two first part. */
+static ssm_status diverging(const cli_comparison *c, ssm_error *err)
+{
+    char place[PLACE_MAX];
+    char tap[160] = "";
+    const ssm_tap_comparison *inside = first_tap(c);
+    const ssm_deviation *d = deviation_of(c, c->traces.first);
+    if (inside != NULL) {
+        memcpy(tap, ", tap ", sizeof ", tap ");
+        tap_name(c, inside->point, tap + strlen(tap), sizeof tap - strlen(tap));
+    }
+    if (inside != NULL && inside->width_a != inside->width_b) {
+        return cli_fail(err, SSM_STATUS_CHECK, NULL,
+                        "the two diverge, first at %s%s, which is %lld wide in A and %lld in B; "
+                        "behind the layer they are apart by %.3g of the largest number, more than "
+                        "the tolerance %.3g",
+                        place_of(c, c->traces.first, place), tap, (long long)inside->width_a,
+                        (long long)inside->width_b, d->relative, c->tolerance);
+    }
+    d = inside != NULL ? &inside->deviation : d;
+    const int64_t width = d->count / c->ids.count;
+    return cli_fail(err, SSM_STATUS_CHECK, NULL,
+                    "the two diverge, first at %s%s (token %lld, number %lld: %.7g and %.7g): %.3g "
+                    "of the largest number, more than the tolerance %.3g",
+                    place_of(c, c->traces.first, place), tap, (long long)(d->at / width),
+                    (long long)(d->at % width), d->a, d->b, d->relative, c->tolerance);
+}
+
+/* Returns CHECK when the two sides diverge. */
 static ssm_status verdict(const cli_comparison *c, ssm_error *err)
 {
     if (c->ran && c->traces.first >= 0) {
-        char place[PLACE_MAX];
-        char tap[128] = "";
-        const ssm_tap_comparison *inside = first_tap(c);
-        const ssm_deviation *d = deviation_of(c, c->traces.first);
-        if (inside != NULL && inside->deviation.count > 0) {
-            d = &inside->deviation;
-        }
-        if (inside != NULL) {
-            tap_name(c, inside->point, tap, sizeof tap);
-        }
-        const int64_t width = d->count / c->ids.count;
-        return cli_fail(err, SSM_STATUS_CHECK, NULL,
-                        "the two diverge, first at %s%s%s (token %lld, number %lld: %.7g and "
-                        "%.7g): %.3g of the largest number, more than the tolerance %.3g",
-                        place_of(c, c->traces.first, place), tap[0] == '\0' ? "" : ", tap ", tap,
-                        (long long)(d->at / width), (long long)(d->at % width), d->a, d->b,
-                        d->relative, c->tolerance);
+        return diverging(c, err);
     }
     const int64_t weights = weights_diverging(c);
     if (weights > 0) {

@@ -63,6 +63,11 @@ expect 5 compare "$SOURCE_DIR/tests/golden/hf-tiny/mamba2-g4-limit" \
 expect 2 info tiny --norm-groups 2
 expect 3 compare "$golden" --hidden "$golden/expect/expected.safetensors"
 says '--sequence 0'
+# Where a layer's taps have other widths, their numbers are not compared, and it says so.
+"$SSMSCOPE" init --shape tiny-mamba2 -o heads >/dev/null
+"$SSMSCOPE" init --shape tiny-falcon-mamba -o channels >/dev/null
+expect 5 compare heads channels
+says 'first at layer 0, tap blocks.0.mixer.in_proj.hook_out, which is 392 wide in A and 256 in B; behind'
 expect 5 compare tiny "$golden"
 prints 'd_model: 192 in A, '
 prints 'Not run: '
