@@ -33,7 +33,7 @@ static void summarize_task(void *context, int64_t task, int thread)
 static ssm_status summarize(const ssm__examination *x, ssm_pool *pool, const ssm_progress *progress,
                             ssm_error *err)
 {
-    enum { BATCH = 4 * SSM__LAYER_FIELDS }; /* places between two reports */
+    enum { BATCH = 4 * SSM__LAYER_SLOTS }; /* places between two reports */
     /* A tied head is the embedding: its summary is copied. */
     const int64_t count = x->config->tied ? x->places - 1 : x->places;
     for (int64_t first = 0; first < count; first += BATCH) {
@@ -116,7 +116,7 @@ ssm_status ssm_examine(const ssm_checkpoint *checkpoint, ssm_pool *pool,
                           .config = ssm_checkpoint_config(checkpoint),
                           .weights = ssm__checkpoint_weights(checkpoint),
                           .findings = findings};
-    x.places = ssm__place_count(x.config->n_layers);
+    x.places = ssm__slot_count(x.config->n_layers);
     const size_t rows = (size_t)x.config->vocab_size;
     x.summaries = calloc((size_t)x.places, sizeof *x.summaries);
     x.embedding_norms = calloc(rows, sizeof *x.embedding_norms);

@@ -22,7 +22,7 @@ typedef struct ssm__examination {
 /* The place of a field in a layer, and its summary (count 0: no such tensor). */
 static inline int64_t ssm__field_place(int64_t layer, int field)
 {
-    return 1 + layer * SSM__LAYER_FIELDS + field;
+    return 1 + layer * SSM__LAYER_SLOTS + field;
 }
 static inline const ssm__summary *ssm__field_summary(const ssm__examination *x, int64_t layer,
                                                      int field)

@@ -10,10 +10,10 @@
 /* dt_proj.bias of Mamba, dt_bias of Mamba-2; −1: the layer has no steps. */
 static int step_field(const ssm__examination *x, int64_t layer)
 {
-    if (ssm__field_summary(x, layer, SSM__FIELD_dt_proj_bias)->count > 0) {
-        return SSM__FIELD_dt_proj_bias;
+    if (ssm__field_summary(x, layer, SSM__SLOT_dt_proj_bias)->count > 0) {
+        return SSM__SLOT_dt_proj_bias;
     }
-    return ssm__field_summary(x, layer, SSM__FIELD_dt_bias)->count > 0 ? SSM__FIELD_dt_bias : -1;
+    return ssm__field_summary(x, layer, SSM__SLOT_dt_bias)->count > 0 ? SSM__SLOT_dt_bias : -1;
 }
 
 static double softplus(double v)
@@ -34,7 +34,7 @@ static ssm_status collect(const ssm__examination *x, bool steps, double (*map)(d
     *out = (values){0};
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t layer = 0; layer < x->config->n_layers; layer++) {
-            const int field = steps ? step_field(x, layer) : SSM__FIELD_A_log;
+            const int field = steps ? step_field(x, layer) : SSM__SLOT_A_log;
             if (field < 0 || ssm__field_summary(x, layer, field)->count == 0) {
                 continue;
             }
@@ -96,8 +96,8 @@ static ssm_status say_equal_steps(const ssm__examination *x, ssm_error *err)
     }
     const int64_t place = ssm__field_place(first, step_field(x, first));
     const double value = x->summaries[place].min;
-    char name[96];
-    ssm__place_name(x->config->n_layers, place, name, sizeof name);
+    char name[SSM__SLOT_NAME_MAX];
+    ssm__place_name(x->config->n_layers, place, name);
     SSM__FIND(x, NOTE, "steps", name,
               "the dt bias of %" PRId64 " layer%s is one number throughout, %g in %s: %s, not the "
               "published initialisation (softplus of it spread over 0.001 to 0.1)",
@@ -135,7 +135,7 @@ static ssm_status say_negative_A_log(const ssm__examination *x, ssm_error *err)
 {
     int64_t layers = 0, first = -1;
     for (int64_t layer = 0; layer < x->config->n_layers; layer++) {
-        const ssm__summary *s = ssm__field_summary(x, layer, SSM__FIELD_A_log);
+        const ssm__summary *s = ssm__field_summary(x, layer, SSM__SLOT_A_log);
         if (s->count > 0 && s->max < 0.0 && s->mean_abs > 2.0) {
             first = layers++ == 0 ? layer : first;
         }
@@ -143,9 +143,9 @@ static ssm_status say_negative_A_log(const ssm__examination *x, ssm_error *err)
     if (layers == 0) {
         return SSM_STATUS_OK;
     }
-    const int64_t place = ssm__field_place(first, SSM__FIELD_A_log);
-    char name[96];
-    ssm__place_name(x->config->n_layers, place, name, sizeof name);
+    const int64_t place = ssm__field_place(first, SSM__SLOT_A_log);
+    char name[SSM__SLOT_NAME_MAX];
+    ssm__place_name(x->config->n_layers, place, name);
     SSM__FIND(x, NOTE, "decay", name,
               "every number of A_log is negative in %" PRId64 " layer%s (%.3g to %.3g in %s): "
               "was A itself stored in place of log(-A)?",
@@ -157,10 +157,10 @@ static ssm_status say_negative_A_log(const ssm__examination *x, ssm_error *err)
 static ssm_status say_overflow(const ssm__examination *x, ssm_error *err)
 {
     for (int64_t layer = 0; layer < x->config->n_layers; layer++) {
-        const int64_t place = ssm__field_place(layer, SSM__FIELD_A_log);
+        const int64_t place = ssm__field_place(layer, SSM__SLOT_A_log);
         if (x->summaries[place].count > 0 && x->summaries[place].max > 88.0) {
-            char name[96];
-            ssm__place_name(x->config->n_layers, place, name, sizeof name);
+            char name[SSM__SLOT_NAME_MAX];
+            ssm__place_name(x->config->n_layers, place, name);
             SSM__FIND(x, PROBLEM, "decay", name,
                       "%s reaches %g: its exponential overflows float32 (at most 88 was expected)",
                       name, x->summaries[place].max);
@@ -173,7 +173,7 @@ static ssm_status say_skips(const ssm__examination *x, ssm_error *err)
 {
     int64_t zeros = 0, count = 0, first = -1;
     for (int64_t layer = 0; layer < x->config->n_layers; layer++) {
-        const ssm__summary *s = ssm__field_summary(x, layer, SSM__FIELD_D);
+        const ssm__summary *s = ssm__field_summary(x, layer, SSM__SLOT_D);
         first = s->zeros > 0 && first < 0 ? layer : first;
         zeros += s->zeros;
         count += s->count;

@@ -12,12 +12,11 @@
 
 static bool is_norm(const ssm__examination *x, int64_t place)
 {
-    const ssm__place_in_model at = ssm__place_at(x->config->n_layers, place);
+    const ssm__slot_place at = ssm__slot_at(x->config->n_layers, place);
     if (at.layer < 0) {
         return place == x->places - 3; /* norm_f */
     }
-    return at.field == SSM__FIELD_norm || at.field == SSM__FIELD_norm2 ||
-           at.field == SSM__FIELD_gate_norm;
+    return at.id == SSM__SLOT_norm || at.id == SSM__SLOT_norm2 || at.id == SSM__SLOT_gate_norm;
 }
 
 ssm_status ssm__examine_norms(const ssm__examination *x, ssm_error *err)
@@ -63,10 +62,10 @@ ssm_status ssm__examine_norms(const ssm__examination *x, ssm_error *err)
 static bool same_layers(const ssm__examination *x, int64_t a, int64_t b)
 {
     int64_t matrices = 0;
-    for (int field = 0; field < SSM__LAYER_FIELDS; field++) {
+    for (int field = 0; field < SSM__LAYER_SLOTS; field++) {
         const ssm__summary *left = ssm__field_summary(x, a, field);
         const ssm__summary *right = ssm__field_summary(x, b, field);
-        if (field == SSM__FIELD_A_log) {
+        if (field == SSM__SLOT_A_log) {
             continue; /* equal in all layers by default */
         }
         if (strcmp(left->digest, right->digest) != 0) {
@@ -123,9 +122,9 @@ static bool all_ones(const ssm__summary *s)
 static bool layer_is_fresh(const ssm__examination *x, int64_t layer)
 {
     const ssm_tensor *A_log = &x->weights->layers[layer].A_log;
-    return all_ones(ssm__field_summary(x, layer, SSM__FIELD_norm)) &&
-           all_ones(ssm__field_summary(x, layer, SSM__FIELD_gate_norm)) &&
-           all_ones(ssm__field_summary(x, layer, SSM__FIELD_D)) &&
+    return all_ones(ssm__field_summary(x, layer, SSM__SLOT_norm)) &&
+           all_ones(ssm__field_summary(x, layer, SSM__SLOT_gate_norm)) &&
+           all_ones(ssm__field_summary(x, layer, SSM__SLOT_D)) &&
            (A_log->data == NULL || A_log->n_dims != 2 || is_default_A_log(A_log));
 }
 

@@ -21,24 +21,24 @@ static const char *const class_names[CLASSES] = {
 
 static weight_class class_of(const ssm__examination *x, int64_t place)
 {
-    const ssm__place_in_model at = ssm__place_at(x->config->n_layers, place);
+    const ssm__slot_place at = ssm__slot_at(x->config->n_layers, place);
     if (at.layer < 0) {
         return place == 0 ? CLASS_EMBEDDING : place == x->places - 1 ? CLASS_HEAD : CLASS_SMALL;
     }
-    switch (at.field) {
-    case SSM__FIELD_in_proj:
-    case SSM__FIELD_x_proj:
-    case SSM__FIELD_dt_proj:
-    case SSM__FIELD_out_proj:
-    case SSM__FIELD_fc1:
-    case SSM__FIELD_fc2:
+    switch (at.id) {
+    case SSM__SLOT_in_proj:
+    case SSM__SLOT_x_proj:
+    case SSM__SLOT_dt_proj:
+    case SSM__SLOT_out_proj:
+    case SSM__SLOT_fc1:
+    case SSM__SLOT_fc2:
         return CLASS_PROJECTIONS;
-    case SSM__FIELD_conv1d:
+    case SSM__SLOT_conv1d:
         return CLASS_CONV;
-    case SSM__FIELD_A_log:
-    case SSM__FIELD_D:
-    case SSM__FIELD_dt_bias:
-    case SSM__FIELD_dt_proj_bias:
+    case SSM__SLOT_A_log:
+    case SSM__SLOT_D:
+    case SSM__SLOT_dt_bias:
+    case SSM__SLOT_dt_proj_bias:
         return CLASS_STATE;
     default:
         return CLASS_SMALL;
@@ -196,7 +196,7 @@ static bool is_huge(const ssm__summary *s)
 
 static ssm_status say_zero_rows(const ssm__examination *x, ssm_error *err)
 {
-    for (int field = 0; field < SSM__LAYER_FIELDS; field++) {
+    for (int field = 0; field < SSM__LAYER_SLOTS; field++) {
         int64_t rows = 0, layers = 0, first_layer = -1;
         for (int64_t layer = 0; layer < x->config->n_layers; layer++) {
             const ssm__summary *s = ssm__field_summary(x, layer, field);
@@ -207,10 +207,9 @@ static ssm_status say_zero_rows(const ssm__examination *x, ssm_error *err)
             }
         }
         /* A row of A_log is zero where N = 1 by default: |A| = 1. */
-        if (rows > 0 && field != SSM__FIELD_A_log) {
-            char name[96];
-            ssm__place_name(x->config->n_layers, ssm__field_place(first_layer, field), name,
-                            sizeof name);
+        if (rows > 0 && field != SSM__SLOT_A_log) {
+            char name[SSM__SLOT_NAME_MAX];
+            ssm__place_name(x->config->n_layers, ssm__field_place(first_layer, field), name);
             SSM__FIND(x, NOTE, "numbers", name,
                       "%" PRId64 " rows of %" PRId64 " matri%s are zero, the first is row %" PRId64
                       " of %s",

@@ -11,6 +11,8 @@
 #include "diagnose/deviation.h"
 #include "diagnose/tensors.h"
 
+_Static_assert((int)SSM_WEIGHT_NAME_MAX == (int)SSM__SLOT_NAME_MAX, "the names of slots fit");
+
 const char *ssm_weight_relation_name(ssm_weight_relation relation)
 {
     static const char *const names[SSM_WEIGHT_RELATIONS] = {"same",     "converted", "different",
@@ -135,7 +137,7 @@ ssm_status ssm_compare_weights(const ssm_checkpoint *a, const ssm_checkpoint *b,
     if (ssm_checkpoint_config(b)->n_layers > layers) {
         layers = ssm_checkpoint_config(b)->n_layers;
     }
-    const int64_t places = ssm__place_count(layers);
+    const int64_t places = ssm__slot_count(layers);
     ssm_weight_comparison *list = calloc((size_t)places, sizeof *list);
     if (list == NULL) {
         return ssm__fail_memory(err, "the list of weights", (size_t)places * sizeof *list);
@@ -145,9 +147,9 @@ ssm_status ssm_compare_weights(const ssm_checkpoint *a, const ssm_checkpoint *b,
         ssm_weight_comparison *c = &list[used];
         c->a = ssm__place_tensor(a, layers, i);
         c->b = ssm__place_tensor(b, layers, i);
-        c->layer = ssm__place_at(layers, i).layer;
+        c->layer = ssm__slot_at(layers, i).layer;
         if (c->a != NULL || c->b != NULL) {
-            ssm__place_name(layers, i, c->name, sizeof c->name);
+            ssm__place_name(layers, i, c->name);
             used++;
         }
     }
