@@ -4,7 +4,7 @@
 #   base ← safetensors ← torch ← checkpoint;   safetensors ← recording;   base ← kernels, tokenizer
 #   checkpoint ← reference
 #   {kernels, checkpoint, reference, tokenizer} ← model ← instrument, train, evaluate, diagnose
-#   recording ← metrics, select, instrument
+#   recording ← metrics, select, instrument;   {instrument, recording, evaluate} ← adapt
 #
 # metrics and select never see a model (only the public ssm_mask), a model never sees the instrument,
 # cli/ sees include/ only, and no file but an ISA variant sees an x86 header.
@@ -25,6 +25,7 @@ model       : base safetensors kernels checkpoint reference tokenizer : base che
 instrument  : base safetensors kernels checkpoint reference tokenizer model recording : base checkpoint tokenizer model recording instrument
 diagnose    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model compare examine
 evaluate    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model evaluate tasks
+adapt       : base safetensors kernels checkpoint reference tokenizer model recording instrument : base checkpoint tokenizer model recording instrument evaluate adapt
 train       : base safetensors kernels checkpoint reference tokenizer model : base checkpoint init tokenizer model
 metrics     : base safetensors recording                             : base checkpoint recording metrics
 select      : base safetensors recording                             : base checkpoint recording select model

@@ -48,6 +48,19 @@ SSM_API ssm_status ssm_difference_of(const ssm_window_score *base, const ssm_win
                                      const ssm_bootstrap_options *bootstrap, ssm_difference *out,
                                      ssm_error *err);
 
+/* Of what sets chosen for each window gain over fixed ones, the share that a rule has:
+ * (ppl_fixed − ppl_rule) / (ppl_fixed − ppl_best), each on the same windows and resamples. NaN
+ * where the best is no better than the fixed sets; an interval is NaN where that is so in any
+ * resample. */
+typedef struct ssm_capture {
+    double fraction;
+    ssm_interval interval_window, interval_block;
+} ssm_capture;
+SSM_API ssm_status ssm_capture_of(const ssm_window_score *fixed, const ssm_window_score *rule,
+                                  const ssm_window_score *best, int64_t count, int64_t n_domains,
+                                  int64_t domain, const ssm_bootstrap_options *bootstrap,
+                                  ssm_capture *out, ssm_error *err);
+
 /* A record of finished work that an interrupted run resumes from: JSON lines, appended as the work
  * goes on to PATH.partial, which becomes PATH when all is done. */
 typedef struct ssm_journal ssm_journal;
@@ -62,6 +75,15 @@ SSM_API int64_t ssm_journal_resumed(const ssm_journal *journal);
  * Errors: FAILED. */
 SSM_API ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err);
 
+/* Chooses what a window is pruned to, before it is scored. */
+typedef struct ssm_chooser {
+    void *context;
+    /* *mask: for this window of corpus->domains[domain]; valid until the next call. Errors stop the
+     * pass. */
+    ssm_status (*choose)(void *context, int64_t domain, const int32_t *ids, int64_t count,
+                         const ssm_mask **mask, ssm_error *err);
+} ssm_chooser;
+
 typedef struct ssm_score_options {
     int64_t window;       /* tokens a window */
     int64_t windows;      /* per domain; 0 = as many as there are */
@@ -72,6 +94,7 @@ typedef struct ssm_score_options {
     const ssm_progress *progress;
     ssm_journal *journal; /* NULL: none; finished windows are taken from it and written to it */
     const char *series;   /* of the journal */
+    const ssm_chooser *chooser; /* NULL: `mask` for all windows; else `mask` is not looked at */
 } ssm_score_options;
 
 /* Scores the windows of corpus with session-level mask `mask` (NULL: unpruned). *scores is

@@ -42,6 +42,32 @@ SSM_API ssm_status ssm_record(const ssm_model *model, const ssm_corpus *corpus,
                               const char *directory, const ssm_record_options *options,
                               ssm_error *err);
 
+/* ---- energies -------------------------------------------------------------------------------- */
+
+/* The energies of all modes over texts, Σ_t m², as a recording has them, in one pass a text without
+ * Grams and without logits. Not shared. */
+typedef struct ssm_energies ssm_energies;
+typedef struct ssm_energies_options {
+    int64_t window;    /* most tokens of a text */
+    ssm_scope scope;   /* rows: channels (DEFAULT), or HEAD of Mamba-2 */
+    bool exact_chunks; /* of the session, for layers that have no states */
+    ssm_pool *pool;
+} ssm_energies_options;
+/* All memory is taken here. Owner: the caller. Errors: USAGE (a window below 1, heads of a model
+ * that has none, a model without states), MEMORY. */
+SSM_API ssm_status ssm_energies_create(const ssm_model *model, const ssm_energies_options *options,
+                                       ssm_energies **out, ssm_error *err);
+SSM_API void ssm_energies_free(ssm_energies *energies);
+/* Rows of a layer: d_inner; Mamba-2 n_heads·head_dim or n_heads. */
+SSM_API int64_t ssm_energies_rows(const ssm_energies *energies);
+/* out[n_layers][rows][d_state] of `count` ≤ window tokens from the zero state, unpruned; 0 in
+ * layers of attention. The numbers of a recorded window, to the bit. Errors: USAGE (count, an id),
+ * FAILED (not finite), MEMORY. */
+SSM_API ssm_status ssm_energies_run(ssm_energies *energies, const int32_t *ids, int64_t count,
+                                    double *out, ssm_error *err);
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
 typedef struct ssm_verify_reconstruction {
     int64_t layer, window;
     double rel_l2, rel_l2_reference;

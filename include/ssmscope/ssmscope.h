@@ -3,11 +3,13 @@
  *   ssm_checkpoint_open → ssm_model_create → ssm_session_create → ssm_session_forward
  *   ssm_tokenizer_open  → ssm_corpus_open  → ssm_record → ssm_recording_open → ssm_metrics_compute
  *                                                                            → ssm_select → mask
- *   ssm_score_windows(model, corpus, mask) → ssm_perplexity_of, ssm_difference_of
+ *   ssm_score_windows(model, corpus, mask) → ssm_perplexity_of, ssm_difference_of, ssm_capture_of
+ *   ssm_adapt_create(model, corpus, recording) → chooser: a mask for every window scored
  *   ssm_compare_weights, ssm_trace_run → ssm_compare_traces → ssm_compare_taps
  */
 #ifndef SSMSCOPE_H
 #define SSMSCOPE_H
+#include <ssmscope/adapt.h>
 #include <ssmscope/base.h>
 #include <ssmscope/checkpoint.h>
 #include <ssmscope/compare.h>

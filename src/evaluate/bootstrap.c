@@ -1,4 +1,5 @@
-/* Perplexity of windows with bootstrap intervals, and the paired difference of two models.
+/* Perplexity of windows with bootstrap intervals, the paired difference of two models, and the
+ * share of a gain that a third has.
  *
  * Percentile intervals (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13): the
  * statistic of each resample, sorted, at 2.5 % and 97.5 %. Two ways to resample, both within each
@@ -20,7 +21,7 @@
 #include "base/quantile.h"
 #include "evaluate/windows.h"
 
-enum { BLOCK_WINDOWS = 4, MODELS_MAX = 2 };
+enum { BLOCK_WINDOWS = 4, MODELS_MAX = 3 };
 
 typedef enum scheme { SCHEME_WINDOW, SCHEME_BLOCK } scheme;
 
@@ -29,7 +30,7 @@ typedef struct sums {
     double nll, tokens;
 } sums;
 
-/* Scores of one or two models on the same windows. */
+/* Scores of one to three models on the same windows. */
 typedef struct sample {
     const ssm_window_score *models[MODELS_MAX];
     int n_models;
@@ -55,21 +56,21 @@ static ssm_status check_scores(const sample *s, ssm_error *err)
                          (long long)s->n_domains, (long long)s->bootstrap->resamples,
                          (long long)s->domain);
     }
-    for (int64_t i = 0; i < s->count; i++) {
-        const ssm_window_score *score = &s->models[0][i];
-        const ssm_window_score *last = &s->models[s->n_models - 1][i];
+    for (int64_t i = 0; i < s->count * s->n_models; i++) {
+        const ssm_window_score *score = &s->models[0][i % s->count];
+        const ssm_window_score *last = &s->models[i / s->count][i % s->count];
         if (score->domain < 0 || score->domain >= s->n_domains || score->tokens < 0) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                             "window %lld: domain %lld of %lld, %lld tokens", (long long)i,
-                             (long long)score->domain, (long long)s->n_domains,
-                             (long long)score->tokens);
+                             "window %lld: domain %lld of %lld, %lld tokens",
+                             (long long)(i % s->count), (long long)score->domain,
+                             (long long)s->n_domains, (long long)score->tokens);
         }
         if (score->domain != last->domain || score->tokens != last->tokens) {
             return ssm__fail(
                 err, SSM_STATUS_USAGE, SSM__NOWHERE,
                 "window %lld is not the same for both models: a paired difference needs "
                 "the same windows in the same order",
-                (long long)i);
+                (long long)(i % s->count));
         }
         tokens += is_chosen(s, score->domain) ? score->tokens : 0;
     }
@@ -135,15 +136,19 @@ static void resample(const sample *s, scheme how)
     }
 }
 
-/* exp(nll/tokens), of two models the second minus the first. A resample may miss all tokens when
- * windows have none: NaN. */
+/* exp(nll/tokens), of two models the second minus the first, of three (p0 − p1) / (p0 − p2). A
+ * resample may miss all tokens when windows have none: NaN. */
 static double statistic(const sample *s, const sums *of)
 {
     if (s->plain) {
         return of[0].nll / of[0].tokens;
     }
     double value = exp(of[0].nll / of[0].tokens);
-    return s->n_models == 1 ? value : exp(of[1].nll / of[1].tokens) - value;
+    if (s->n_models < 3) {
+        return s->n_models == 1 ? value : exp(of[1].nll / of[1].tokens) - value;
+    }
+    double gain = value - exp(of[2].nll / of[2].tokens);
+    return gain > 0.0 ? (value - exp(of[1].nll / of[1].tokens)) / gain : (double)NAN;
 }
 
 /* NaN where any resample is undefined, or there are none. */
@@ -239,6 +244,22 @@ ssm_status ssm_difference_of(const ssm_window_score *base, const ssm_window_scor
                 .bootstrap = bootstrap};
     *out = (ssm_difference){0};
     return run(&s, all, &out->perplexity, &out->interval_window, &out->interval_block, err);
+}
+
+ssm_status ssm_capture_of(const ssm_window_score *fixed, const ssm_window_score *rule,
+                          const ssm_window_score *best, int64_t count, int64_t n_domains,
+                          int64_t domain, const ssm_bootstrap_options *bootstrap, ssm_capture *out,
+                          ssm_error *err)
+{
+    sums all[MODELS_MAX];
+    sample s = {.models = {fixed, rule, best},
+                .n_models = 3,
+                .count = count,
+                .n_domains = n_domains,
+                .domain = domain,
+                .bootstrap = bootstrap};
+    *out = (ssm_capture){0};
+    return run(&s, all, &out->fraction, &out->interval_window, &out->interval_block, err);
 }
 
 ssm_status ssm__mean_of(const ssm_window_score *scores, int64_t count, int64_t n_domains,

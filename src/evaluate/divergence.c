@@ -207,8 +207,8 @@ static ssm_status run_window(pass *p, const int32_t *ids, ssm_error *err)
 }
 
 /* From the journal where it has the window, else from the models. */
-static ssm_status take_or_run(pass *p, const int32_t *ids, int64_t number, window_sums *sums,
-                              ssm_error *err)
+static ssm_status take_or_run(pass *p, int64_t domain, const int32_t *ids, int64_t number,
+                              window_sums *sums, ssm_error *err)
 {
     const ssm_score_options *o = p->options;
     json_t *line = (json_t *)ssm__journal_find(o->journal, o->series, number);
@@ -216,6 +216,7 @@ static ssm_status take_or_run(pass *p, const int32_t *ids, int64_t number, windo
         return from_line(p, line, sums) ? SSM_STATUS_OK
                                         : ssm__journal_fail(o->journal, o->series, number, err);
     }
+    SSM__TRY(ssm__windows_choose(o, domain, ids, p->pruned, err));
     SSM__TRY(run_window(p, ids, err));
     *sums = sum_window(p);
     return o->journal ? ssm__journal_add(o->journal, o->series, number, to_line(p, sums), err)
@@ -230,8 +231,8 @@ static ssm_status run_all(pass *p, const ssm_corpus *corpus, const int64_t *wind
     for (int64_t d = 0; d < corpus->n_domains; d++) {
         for (int64_t w = 0; w < windows[d]; w++, done++) {
             window_sums sums;
-            SSM__TRY(take_or_run(p, corpus->domains[d].ids.data + (o->offset + w) * o->window, done,
-                                 &sums, err));
+            const int32_t *ids = corpus->domains[d].ids.data + (o->offset + w) * o->window;
+            SSM__TRY(take_or_run(p, d, ids, done, &sums, err));
             add_window(p, done, d, &sums);
             SSM__TRY(ssm__windows_report(o, p->pruned_scores, done + 1, total, err));
         }
@@ -326,7 +327,9 @@ ssm_status ssm_score_divergence(const ssm_model *model, const ssm_corpus *corpus
     status = status == SSM_STATUS_OK ? allocate(&p, total, err) : status;
     status = status == SSM_STATUS_OK ? ssm_session_create(model, &session, &p.base, err) : status;
     status = status == SSM_STATUS_OK ? ssm_session_create(model, &session, &p.pruned, err) : status;
-    status = status == SSM_STATUS_OK ? ssm_session_set_mask(p.pruned, mask, -1, err) : status;
+    status = status == SSM_STATUS_OK
+                 ? ssm_session_set_mask(p.pruned, options->chooser ? NULL : mask, -1, err)
+                 : status;
     status = status == SSM_STATUS_OK ? run_all(&p, corpus, windows, total, err) : status;
     if (status == SSM_STATUS_OK) {
         status = summarise(&p, corpus->n_domains, total, bootstrap, out, err);

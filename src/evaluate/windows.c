@@ -88,6 +88,18 @@ ssm_status ssm__windows_report(const ssm_score_options *options, const ssm_windo
     return SSM_STATUS_OK;
 }
 
+ssm_status ssm__windows_choose(const ssm_score_options *options, int64_t domain, const int32_t *ids,
+                               ssm_session *session, ssm_error *err)
+{
+    const ssm_chooser *chooser = options->chooser;
+    const ssm_mask *mask = NULL;
+    if (!chooser) {
+        return SSM_STATUS_OK;
+    }
+    SSM__TRY(chooser->choose(chooser->context, domain, ids, options->window, &mask, err));
+    return ssm_session_set_mask(session, mask, -1, err);
+}
+
 /* Scores one window; token t is scored from position t−1. */
 static ssm_status score(ssm_session *session, const int32_t *ids, const ssm_score_options *o,
                         float *nll, ssm_window_score *out, ssm_error *err)
@@ -117,6 +129,7 @@ static ssm_status take_or_score(ssm_session *session, const int32_t *ids,
         out->tokens = tokens;
         return SSM_STATUS_OK;
     }
+    SSM__TRY(ssm__windows_choose(o, out->domain, ids, session, err));
     SSM__TRY(score(session, ids, o, nll, out, err));
     return o->journal ? ssm__journal_add(o->journal, o->series, number,
                                          json_pack("{s:f, s:I}", "nll", out->nll, "tokens",
@@ -155,7 +168,7 @@ static ssm_status score_windows(const ssm_model *model, const ssm_corpus *corpus
                                                  .exact_chunks = options->exact_chunks};
     ssm_status status = ssm_session_create(model, &session_options, &session, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_session_set_mask(session, mask, -1, err);
+        status = ssm_session_set_mask(session, options->chooser ? NULL : mask, -1, err);
     }
     if (status == SSM_STATUS_OK) {
         status = score_all(session, corpus, options, windows, scores, total, nll, err);

@@ -10,6 +10,9 @@ ssm_status ssm__windows_count(const ssm_corpus *corpus, const ssm_score_options 
                               int64_t *windows, int64_t *total, ssm_error *err);
 /* Index of the first scored token of a window. */
 int64_t ssm__windows_first(const ssm_score_options *options);
+/* Gives the session the mask that the chooser of the options, if there is one, has for a window. */
+ssm_status ssm__windows_choose(const ssm_score_options *options, int64_t domain, const int32_t *ids,
+                               ssm_session *session, ssm_error *err);
 /* Reports `done` of `total` windows and the perplexity so far. Errors: INTERRUPTED. */
 ssm_status ssm__windows_report(const ssm_score_options *options, const ssm_window_score *scores,
                                int64_t done, int64_t total, ssm_error *err);

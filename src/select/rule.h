@@ -3,7 +3,7 @@
  *
  * A rule is pure: it reads a recording and gives sets. Rules that need forward passes do not
  * belong here: `ghost`, which calibrates every layer anew on the pruned ones before it, and rules
- * that choose per window (`scheduled`, `half`, `prefix`, `regime`) stand in evaluate/, above. */
+ * that choose per window (`scheduled`, `half`, `prefix`, `regime`) stand in adapt/, above. */
 #ifndef SSM_SELECT_RULE_H
 #define SSM_SELECT_RULE_H
 
