@@ -202,7 +202,8 @@ static void recursive_header(message_list *list)
     }
     ssm_error err;
     ssm_status status = parse(block, sizeof block, &err);
-    message_expect(list, "header is not recursive", status, SSM_STATUS_FILE, &err, "nested too deeply");
+    message_expect(list, "header is not recursive", status, SSM_STATUS_FILE, &err,
+                   "nested too deeply");
 }
 
 static void each_rule_has_its_message(void **state)
