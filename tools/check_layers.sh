@@ -4,7 +4,7 @@
 #   base ← safetensors ← torch ← checkpoint;   safetensors ← recording;   base ← kernels, tokenizer
 #   checkpoint ← reference
 #   {kernels, checkpoint, reference, tokenizer} ← model ← instrument, train, evaluate, diagnose
-#   recording ← metrics, select, instrument;   {instrument, recording, evaluate} ← adapt
+#   recording ← metrics, select, instrument;   kernels ← select;   {instrument, recording, evaluate} ← adapt
 #
 # metrics and select never see a model (only the public ssm_mask), a model never sees the instrument,
 # cli/ sees include/ only, and no file but an ISA variant sees an x86 header.
@@ -28,7 +28,7 @@ evaluate    : base safetensors kernels checkpoint reference tokenizer model : ba
 adapt       : base safetensors kernels checkpoint reference tokenizer model recording instrument : base checkpoint tokenizer model recording instrument evaluate adapt
 train       : base safetensors kernels checkpoint reference tokenizer model : base checkpoint init tokenizer model
 metrics     : base safetensors recording                             : base checkpoint recording metrics
-select      : base safetensors recording                             : base checkpoint recording select model
+select      : base safetensors recording kernels                     : base checkpoint recording select model
 '
 
 { find include src cli bench -name '*.[ch]' 2>/dev/null || true; } | sort | xargs -r awk -v laws="$laws" '

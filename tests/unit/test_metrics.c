@@ -340,7 +340,8 @@ static void every_metric_agrees_with_the_naive_one(void **state)
     char root[TEST_PATH_MAX];
     ssm_recording *recording = open_toy(&toy, root);
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
+                     SSM_STATUS_OK);
     assert_int_equal(got.n_budgets, 3); /* N = 6: 1, 3, 4 */
     assert_true(got.across[0].budget == 1 && got.across[1].budget == 3 &&
                 got.across[2].budget == 4);
@@ -401,7 +402,8 @@ static void participation_and_time_constants(void **state)
     char root[TEST_PATH_MAX];
     ssm_recording *recording = open_toy(&toy, root);
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
+                     SSM_STATUS_OK);
     naive_layer *layer = naive_read(&toy, 2);
     double sum = 0;
     double square = 0;
@@ -438,7 +440,8 @@ static void without_gram_only_the_full_errors_are_missing(void **state)
     char root[TEST_PATH_MAX];
     ssm_recording *recording = open_toy(&toy, root);
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
+                     SSM_STATUS_OK);
     naive_layer *layer = naive_read(&toy, 1);
     for (int64_t b = 0; b < got.n_budgets; b++) {
         const ssm_budget_metrics *budget = &got.layers[1].budgets[b];
@@ -467,7 +470,8 @@ static void one_domain_has_no_cross_churn(void **state)
     char root[TEST_PATH_MAX];
     ssm_recording *recording = open_toy(&toy, root);
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
+                     SSM_STATUS_OK);
     const ssm_budget_metrics *budget = &got.layers[0].budgets[1];
     assert_true(isnan(budget->churn_cross) && budget->churn_within > 0);
     assert_true(isnan(budget->churn_null) && budget->n_lags == 0);
@@ -490,7 +494,8 @@ static void one_evaluation_window_has_no_instability(void **state)
     char root[TEST_PATH_MAX];
     ssm_recording *recording = open_toy(&toy, root);
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
+                     SSM_STATUS_OK);
     assert_true(isnan(got.layers[0].budgets[0].instability_by_decile[5]));
     assert_true(isnan(got.layers[0].budgets[0].churn_within) && got.layers[0].budgets[0].rho > 0);
     ssm_metrics_free(&got);
@@ -510,8 +515,10 @@ static void some_layers_give_those_layers(void **state)
     ssm_recording *some = open_toy(&toy, some_root);
     ssm_metrics a;
     ssm_metrics b;
-    assert_int_equal(ssm_metrics_compute(whole, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &a, NULL), SSM_STATUS_OK);
-    assert_int_equal(ssm_metrics_compute(some, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &b, NULL), SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(whole, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &a, NULL),
+                     SSM_STATUS_OK);
+    assert_int_equal(ssm_metrics_compute(some, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &b, NULL),
+                     SSM_STATUS_OK);
     assert_int_equal(b.n_layers, 2);
     assert_true(b.layers[1].layer == 2 && b.layers[1].budgets[1].rho == a.layers[2].budgets[1].rho);
     assert_true(b.layers[1].time_constant_median == a.layers[2].time_constant_median);
@@ -544,9 +551,9 @@ static void bad_requests_are_refused(void **state)
         ssm_metrics got;
         ssm_error err;
         ssm_error_clear(&err);
-        assert_int_equal(
-            ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, cases[i].budgets, cases[i].count, NULL, &got, &err),
-            SSM_STATUS_USAGE);
+        assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, cases[i].budgets,
+                                             cases[i].count, NULL, &got, &err),
+                         SSM_STATUS_USAGE);
         assert_non_null(strstr(err.message, cases[i].message));
         assert_null(got.layers);
     }
@@ -554,7 +561,8 @@ static void bad_requests_are_refused(void **state)
     toy.evaluation = 0;
     recording = open_toy(&toy, root);
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL), SSM_STATUS_USAGE);
+    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
+                     SSM_STATUS_USAGE);
     close_toy(recording, root);
 }
 
@@ -576,8 +584,9 @@ static void an_interruption_stops(void **state)
     int64_t total = 0;
     ssm_progress progress = {&total, stop_at_layer_one};
     ssm_metrics got;
-    assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, &progress, &got, NULL),
-                     SSM_STATUS_INTERRUPTED);
+    assert_int_equal(
+        ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, &progress, &got, NULL),
+        SSM_STATUS_INTERRUPTED);
     assert_int_equal(total, 3);
     close_toy(recording, root);
 }
