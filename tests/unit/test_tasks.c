@@ -38,8 +38,9 @@ static void check_one_by_one(const subject *s)
                                 "  two blanks"};
     static const char *const contexts[] = {
         "The man went to the", "", "  ", "The man went to the ",
-        "One of the longer contexts, which does not fit into the twenty-four tokens that an input "
-        "may have here, so that it loses its beginning for the long continuation and not for all"};
+        ("One of the longer contexts, which does not fit into the twenty-four tokens that an input "
+         "may have here, so that it loses its beginning for the long continuation and not for "
+         "all")};
     for (size_t c = 0; c < sizeof contexts / sizeof *contexts; c++) {
         ssm_continuation_score together[5];
         ok(ssm_scorer_create(s->model, s->tokenizer, NULL, &options, &scorer, &err), &err);
