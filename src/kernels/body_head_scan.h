@@ -93,7 +93,7 @@ SSM__INLINE void head_all_modes(const ssm__head_scan_args *a, head_subtile *s, i
     for (; n + count <= a->d_state; n += count) {
         head_modes(a, s, t0, tokens, n, count, masked, recorded, stored);
     }
-    for (; n + 2 <= a->d_state; n += 2) {
+    for (; count > 2 && n + 2 <= a->d_state; n += 2) {
         head_modes(a, s, t0, tokens, n, 2, masked, recorded, stored);
     }
     if (n < a->d_state) {

@@ -155,7 +155,7 @@ SSM__INLINE void ssd_groups(const ssm__ssd_args *a, ssd_chunk *chunk, int64_t g,
     for (; t + SSD_ROWS <= a->tokens; t += SSD_ROWS) {
         ssd_output(a, chunk, t, g, SSD_ROWS, cols);
     }
-    for (; t + 2 <= a->tokens; t += 2) {
+    for (; SSD_ROWS > 2 && t + 2 <= a->tokens; t += 2) {
         ssd_output(a, chunk, t, g, 2, cols);
     }
     if (t < a->tokens) {
@@ -208,7 +208,7 @@ static void kernel_ssd(const ssm__ssd_args *a)
     for (; g + SSD_COLS <= a->groups; g += SSD_COLS) {
         ssd_groups(a, &chunk, g, SSD_COLS);
     }
-    for (; g < a->groups; g++) {
+    for (; SSD_COLS > 1 && g < a->groups; g++) {
         ssd_groups(a, &chunk, g, 1);
     }
 }
