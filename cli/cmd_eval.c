@@ -8,10 +8,11 @@
 #include "masks.h"
 #include "messages.h"
 
-/* "full", "rolling", "stateful", or "continuation:T" with T ≥ 1. */
+/* "auto", "full", "rolling", "stateful", or "continuation:T" with T ≥ 1. */
 static ssm_status parse_protocol(const char *text, cli_eval_state *state, ssm_error *err)
 {
     static const char *const names[] = {"full", "continuation", "rolling", "stateful", NULL};
+    text = strcmp(text, "auto") == 0 ? "full" : text; /* settled with the rules */
     static const char prefix[] = "continuation:";
     state->evaluation.continuation = -1;
     for (int i = 0; names[i] != NULL; i++) {
@@ -33,7 +34,7 @@ static ssm_status parse_protocol(const char *text, cli_eval_state *state, ssm_er
     }
     const char *near = strchr(text, ':') == NULL ? ssm_nearest(text, names) : NULL;
     return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                    "--protocol: expected full, continuation:T with T at least 1, rolling or "
+                    "--protocol: expected auto, full, continuation:T with T at least 1, rolling or "
                     "stateful, found '%s'%s%s%s",
                     text, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
                     near != NULL ? "'?" : "");
@@ -41,8 +42,9 @@ static ssm_status parse_protocol(const char *text, cli_eval_state *state, ssm_er
 
 /* ---- scoring --------------------------------------------------------------------------------- */
 
-static ssm_status score_options(cli_eval_state *state, const char *series, ssm_score_options *out,
-                                ssm_error *err)
+/* adapter: of a rule that chooses for every window; NULL: a mask, or none. */
+static ssm_status score_options(cli_eval_state *state, const char *series,
+                                const ssm_adapter *adapter, ssm_score_options *out, ssm_error *err)
 {
     const cli_eval_arguments *args = state->args;
     ssm_pool *pool = NULL;
@@ -55,7 +57,8 @@ static ssm_status score_options(cli_eval_state *state, const char *series, ssm_s
                                .pool = pool,
                                .progress = cli_progress_start(state->context),
                                .journal = state->journal,
-                               .series = series};
+                               .series = series,
+                               .chooser = adapter != NULL ? ssm_adapt_chooser(adapter) : NULL};
     return status;
 }
 
@@ -77,11 +80,11 @@ static ssm_status summarise(const cli_eval_state *state, cli_scored *out, ssm_er
     return status;
 }
 
-static ssm_status score(cli_eval_state *state, const ssm_mask *mask, cli_scored *out,
-                        ssm_error *err)
+static ssm_status score(cli_eval_state *state, const ssm_mask *mask, const ssm_adapter *adapter,
+                        cli_scored *out, ssm_error *err)
 {
     ssm_score_options options;
-    ssm_status status = score_options(state, out->name, &options, err);
+    ssm_status status = score_options(state, out->name, adapter, &options, err);
     if (status == SSM_STATUS_OK) {
         status = ssm_score_windows(state->source.model, &state->corpus, mask, &options,
                                    &out->scores, &out->count, err);
@@ -91,14 +94,15 @@ static ssm_status score(cli_eval_state *state, const ssm_mask *mask, cli_scored 
 }
 
 /* The pruned model and the unpruned one in one pass, with what lies between them. */
-static ssm_status score_both(cli_eval_state *state, const ssm_mask *mask, ssm_error *err)
+static ssm_status score_both(cli_eval_state *state, const ssm_mask *mask,
+                             const ssm_adapter *adapter, ssm_error *err)
 {
     cli_scored *pruned = &state->evaluation.main;
     cli_scored *base = &state->baseline;
     const ssm_bootstrap_options bootstrap = {.resamples = state->args->bootstrap,
                                              .seed = (uint64_t)state->args->seed};
     ssm_score_options options;
-    ssm_status status = score_options(state, pruned->name, &options, err);
+    ssm_status status = score_options(state, pruned->name, adapter, &options, err);
     if (status == SSM_STATUS_OK) {
         status = ssm_score_divergence(state->source.model, &state->corpus, mask, &options,
                                       &bootstrap, &base->scores, &pruned->scores, &pruned->count,
@@ -117,23 +121,35 @@ static void free_scored(cli_scored *scored)
     *scored = (cli_scored){0};
 }
 
+/* A mask, or a rule that chooses for every window. */
+static ssm_status open_model(cli_eval_state *state, const char *mask_path, const char *rule,
+                             ssm_mask *mask, ssm_adapter **adapter, ssm_error *err)
+{
+    return rule != NULL && ssm_adapt_is_rule(rule)
+               ? cli_eval_adapter(state, rule, adapter, err)
+               : cli_eval_mask(state, mask_path, rule, mask, err);
+}
+
 static ssm_status score_main(cli_eval_state *state, ssm_error *err)
 {
     const cli_eval_arguments *args = state->args;
     cli_evaluation *evaluation = &state->evaluation;
-    evaluation->main.name = args->mask != NULL ? args->mask : args->rule;
+    evaluation->main.name = args->mask != NULL ? args->mask : state->rule;
     if (evaluation->main.name == NULL) {
         evaluation->main.name = cli_unpruned;
-        return score(state, NULL, &evaluation->main, err);
+        return score(state, NULL, NULL, &evaluation->main, err);
     }
     ssm_mask mask = {0};
-    ssm_status status = cli_eval_mask(state, args->mask, args->rule, &mask, err);
-    evaluation->budget = mask.budget;
-    snprintf(evaluation->rule, sizeof evaluation->rule, "%s", mask.rule);
+    ssm_adapter *adapter = NULL;
+    ssm_status status = open_model(state, args->mask, state->rule, &mask, &adapter, err);
+    evaluation->budget = adapter != NULL ? args->budget : mask.budget;
+    snprintf(evaluation->rule, sizeof evaluation->rule, "%s",
+             adapter != NULL ? state->rule : mask.rule);
     state->baseline.name = cli_unpruned;
     evaluation->baseline = &state->baseline;
-    status = status == SSM_STATUS_OK ? score_both(state, &mask, err) : status;
+    status = status == SSM_STATUS_OK ? score_both(state, &mask, adapter, err) : status;
     ssm_mask_free(&mask);
+    ssm_adapt_free(adapter);
     return status;
 }
 
@@ -148,56 +164,36 @@ static ssm_status score_other(cli_eval_state *state, const char *name, cli_score
         return SSM_STATUS_OK;
     }
     ssm_mask mask = {0};
-    bool rule = cli_is_rule(name);
-    ssm_status status = cli_eval_mask(state, rule ? NULL : name, rule ? name : NULL, &mask, err);
-    status = status == SSM_STATUS_OK ? score(state, &mask, out, err) : status;
+    ssm_adapter *adapter = NULL;
+    bool rule = cli_eval_is_rule(name);
+    ssm_status status =
+        open_model(state, rule ? NULL : name, rule ? name : NULL, &mask, &adapter, err);
+    status = status == SSM_STATUS_OK ? score(state, &mask, adapter, out, err) : status;
     ssm_mask_free(&mask);
+    ssm_adapt_free(adapter);
     return status;
 }
 
 static ssm_status score_others(cli_eval_state *state, ssm_error *err)
 {
-    const cli_texts *against = &state->args->against;
-    if (against->count == 0) {
+    const int64_t count = state->against.count - state->first_against;
+    const char *const *names = state->against.values + state->first_against;
+    if (count == 0) {
         return SSM_STATUS_OK;
     }
-    state->evaluation.others = calloc((size_t)against->count, sizeof(cli_scored));
+    state->evaluation.others = calloc((size_t)count, sizeof(cli_scored));
     if (state->evaluation.others == NULL) {
         return cli_no_memory(err);
     }
-    state->evaluation.n_others = against->count;
+    state->evaluation.n_others = count;
     ssm_status status = SSM_STATUS_OK;
-    for (int64_t i = 0; status == SSM_STATUS_OK && i < against->count; i++) {
-        status = score_other(state, against->values[i], &state->evaluation.others[i], err);
+    for (int64_t i = 0; status == SSM_STATUS_OK && i < count; i++) {
+        status = score_other(state, names[i], &state->evaluation.others[i], err);
     }
     return status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
-
-static ssm_status check_rules(const cli_eval_arguments *args, ssm_error *err)
-{
-    bool needs_recording = args->rule != NULL;
-    for (int64_t i = 0; i < args->against.count; i++) {
-        needs_recording = needs_recording || cli_is_rule(args->against.values[i]);
-        for (int64_t k = 0; k < i; k++) {
-            if (strcmp(args->against.values[i], args->against.values[k]) == 0) {
-                return cli_fail(err, SSM_STATUS_USAGE, NULL, "--against %s is given twice",
-                                args->against.values[i]);
-            }
-        }
-    }
-    if (needs_recording && args->recording == NULL) {
-        return cli_fail(err, SSM_STATUS_USAGE, NULL, "a rule needs --recording REC to choose on");
-    }
-    if (needs_recording && args->budget == CLI_UNSET) {
-        return cli_fail(err, SSM_STATUS_USAGE, NULL, "a rule needs --budget R: modes to keep");
-    }
-    if (!needs_recording && (args->recording != NULL || args->budget != CLI_UNSET)) {
-        return cli_fail(err, SSM_STATUS_USAGE, NULL, "--recording and --budget need --rule");
-    }
-    return SSM_STATUS_OK;
-}
 
 /* An option of one way to evaluate is a mistake in another. */
 static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
@@ -222,7 +218,8 @@ static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
     if (args->resume && args->items == NULL) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL, "--resume needs --items FILE: what to resume");
     }
-    if (args->task != NULL && strcmp(args->protocol, "full") != 0) {
+    if (args->task != NULL && strcmp(args->protocol, "full") != 0 &&
+        strcmp(args->protocol, "auto") != 0) {
         wrong = "--protocol is for texts, --task scores items";
     } else if (args->task == NULL && args->limit != 0) {
         wrong = "--limit is for --task";
@@ -237,8 +234,8 @@ static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
 
 static ssm_status check_arguments(cli_eval_state *state, ssm_error *err)
 {
-    ssm_status status = check_rules(state->args, err);
-    status = status == SSM_STATUS_OK ? parse_protocol(state->args->protocol, state, err) : status;
+    ssm_status status = parse_protocol(state->args->protocol, state, err);
+    status = status == SSM_STATUS_OK ? cli_eval_plan(state, err) : status;
     return status == SSM_STATUS_OK ? check_way(state, err) : status;
 }
 
@@ -327,6 +324,7 @@ static ssm_status run_eval(cli_context *context, const void *arguments, ssm_erro
     free_scored(&state.baseline);
     ssm_corpus_free(&state.corpus);
     cli_source_close(&state.source);
+    cli_eval_plan_free(&state);
     return status;
 }
 

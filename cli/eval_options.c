@@ -1,12 +1,11 @@
 #include "eval_options.h"
 
-#include <ssmscope/select.h>
-
 #include "eval_state.h"
 
 static const char *const *protocols(void)
 {
-    static const char *const names[] = {"full", "continuation:", "rolling", "stateful", NULL};
+    static const char *const names[] = {
+        "auto", "full", "continuation:", "rolling", "stateful", NULL};
     return names;
 }
 
@@ -29,8 +28,11 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .kind = CLI_TEXT,
      .into = offsetof(cli_eval_arguments, rule),
      .argument = "RULE",
-     .words = ssm_select_rules,
-     .help = "Choose the modes by a rule, as select does, with --recording and --budget."},
+     .words = cli_eval_rule_names,
+     .help =
+         "Choose the modes by a rule, with --recording and --budget: one of select, or one that "
+         "chooses anew for every window (scheduled, half, prefix:T, prefix-ramp:T) or domain "
+         "(regime). Those are compared with static, too."},
     {.name = "recording",
      .kind = CLI_TEXT,
      .into = offsetof(cli_eval_arguments, recording),
@@ -54,10 +56,11 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .kind = CLI_TEXTS,
      .into = offsetof(cli_eval_arguments, against),
      .argument = "WHAT",
-     .words = ssm_select_rules,
+     .words = cli_eval_rule_names,
      .help =
-         "Compare with this too: unpruned, a mask file, or a rule. May be repeated. With --mask "
-         "or --rule the unpruned model is always compared."},
+         "Compare with this too: unpruned, a mask file, a rule, or several prefixes as "
+         "prefix:64,128,256. May be repeated. With --mask or --rule the unpruned model is always "
+         "compared."},
     {.name = "window",
      .kind = CLI_INTEGER,
      .into = offsetof(cli_eval_arguments, window),
@@ -86,10 +89,12 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .kind = CLI_TEXT,
      .into = offsetof(cli_eval_arguments, protocol),
      .argument = "P",
-     .fallback = "full",
+     .fallback = "auto",
      .words = protocols,
      .help = "full scores every token of a window but the first; continuation:T scores from token "
-             "T on. rolling scores whole documents as lm-evaluation-harness does: per word, byte "
+             "T on; auto is full or, with rules that choose on the first tokens of a window, the "
+             "continuation from where the last of them has chosen, for all models alike. rolling "
+             "scores whole documents as lm-evaluation-harness does: per word, byte "
              "and token; stateful does so in one stream a document, the state carried through."},
     {.name = "documents",
      .kind = CLI_CHOICE,
@@ -190,6 +195,8 @@ const char *const cli_eval_examples[] = {
     "What a mask costs, on windows that it was not chosen on.",
     "ssmscope eval tiny a.txt --rule static --budget 8 --recording rec",
     "Choose and judge at once.",
+    "ssmscope eval tiny a.txt --rule scheduled --against half --budget 8 --recording rec",
+    "Sets that follow the text, beside static ones.",
     "ssmscope eval tiny --task lambada --data lambada.jsonl --mask mask.safetensors",
     "A task, pruned and unpruned, with paired differences.",
     "ssmscope eval tiny wiki.test.raw --protocol rolling --documents wikitext",

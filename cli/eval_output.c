@@ -6,18 +6,19 @@
 #include "messages.h"
 
 ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_scored *base,
-                               int64_t domain, ssm_difference *out, ssm_error *err)
+                               const cli_scored *other, int64_t domain, ssm_difference *out,
+                               ssm_error *err)
 {
     const ssm_bootstrap_options bootstrap = {.resamples = evaluation->resamples,
                                              .seed = (uint64_t)evaluation->seed};
     int64_t n_domains = evaluation->corpus->n_domains;
-    return ssm_difference_of(base->scores, evaluation->main.scores, base->count, n_domains,
+    return ssm_difference_of(base->scores, other->scores, base->count, n_domains,
                              domain == n_domains ? -1 : domain, &bootstrap, out, err);
 }
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-static void json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
+void cli_eval_json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
 {
     json_t *array = cli_json_array(json, object, key);
     cli_json_push(json, array, cli_json_number(interval.lo));
@@ -30,13 +31,13 @@ static void json_perplexity(cli_json *json, json_t *object, const ssm_perplexity
     cli_json_real(json, object, "nll_sum", result->nll_sum);
     cli_json_integer(json, object, "tokens", result->tokens);
     cli_json_real(json, object, "nats_per_token", result->nll_sum / (double)result->tokens);
-    json_interval(json, object, "interval_window", result->interval_window);
-    json_interval(json, object, "interval_block", result->interval_block);
+    cli_eval_json_interval(json, object, "interval_window", result->interval_window);
+    cli_eval_json_interval(json, object, "interval_block", result->interval_block);
 }
 
 /* The numbers of a scored model: all together, every domain, every window. */
-static void json_scored(cli_json *json, json_t *object, const cli_evaluation *evaluation,
-                        const cli_scored *scored)
+void cli_eval_json_scored(cli_json *json, json_t *object, const cli_evaluation *evaluation,
+                          const cli_scored *scored)
 {
     const ssm_corpus *corpus = evaluation->corpus;
     json_perplexity(json, object, &scored->results[corpus->n_domains]);
@@ -60,11 +61,12 @@ static ssm_status json_one_difference(cli_json *json, json_t *object,
                                       int64_t domain, ssm_error *err)
 {
     ssm_difference difference;
-    ssm_status status = cli_eval_difference(evaluation, base, domain, &difference, err);
+    ssm_status status =
+        cli_eval_difference(evaluation, base, &evaluation->main, domain, &difference, err);
     if (status == SSM_STATUS_OK) {
         cli_json_real(json, object, "perplexity", difference.perplexity);
-        json_interval(json, object, "interval_window", difference.interval_window);
-        json_interval(json, object, "interval_block", difference.interval_block);
+        cli_eval_json_interval(json, object, "interval_window", difference.interval_window);
+        cli_eval_json_interval(json, object, "interval_block", difference.interval_block);
     }
     return status;
 }
@@ -87,7 +89,7 @@ static void json_divergence(cli_json *json, const ssm_divergence *d)
     json_t *object = cli_json_object(json, json->root, "divergence");
     cli_json_integer(json, object, "tokens", d->tokens);
     cli_json_real(json, object, "kl", d->kl);
-    json_interval(json, object, "kl_interval", d->kl_interval);
+    cli_eval_json_interval(json, object, "kl_interval", d->kl_interval);
     json_t *quantiles = cli_json_object(json, object, "kl_quantiles");
     for (int i = 0; i < SSM_DIVERGENCE_QUANTILES; i++) {
         char level[16];
@@ -96,7 +98,7 @@ static void json_divergence(cli_json *json, const ssm_divergence *d)
     }
     cli_json_real(json, object, "kl_max", d->kl_max);
     cli_json_real(json, object, "agreement", d->agreement);
-    json_interval(json, object, "agreement_interval", d->agreement_interval);
+    cli_eval_json_interval(json, object, "agreement_interval", d->agreement_interval);
     cli_json_real(json, object, "probability_change", d->probability_change);
     cli_json_real(json, object, "probability_change_rms", d->probability_change_rms);
 }
@@ -128,11 +130,11 @@ ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
     cli_json_source(&json, source);
     cli_json_corpus(&json, evaluation->corpus);
     json_protocol(&json, evaluation);
-    json_scored(&json, json.root, evaluation, &evaluation->main);
+    cli_eval_json_scored(&json, json.root, evaluation, &evaluation->main);
     ssm_status status = SSM_STATUS_OK;
     if (evaluation->baseline != NULL) {
-        json_scored(&json, cli_json_object(&json, json.root, "baseline"), evaluation,
-                    evaluation->baseline);
+        cli_eval_json_scored(&json, cli_json_object(&json, json.root, "baseline"), evaluation,
+                             evaluation->baseline);
         status = json_difference(&json, cli_json_object(&json, json.root, "difference"), evaluation,
                                  evaluation->baseline, err);
         json_divergence(&json, &evaluation->divergence);
@@ -143,6 +145,7 @@ ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
             json_t *one = cli_json_object(&json, differences, evaluation->others[i].name);
             status = json_difference(&json, one, evaluation, &evaluation->others[i], err);
         }
+        status = status == SSM_STATUS_OK ? cli_eval_json_models(&json, evaluation, err) : status;
     }
     if (status != SSM_STATUS_OK) {
         cli_json_free(&json);
@@ -202,7 +205,7 @@ static ssm_status print_difference(const cli_evaluation *evaluation, const cli_s
             break;
         }
         ssm_difference difference = {0};
-        status = cli_eval_difference(evaluation, base, d, &difference, err);
+        status = cli_eval_difference(evaluation, base, &evaluation->main, d, &difference, err);
         cli_table_cell(&table, "%s", all ? "all" : corpus->domains[d].name);
         cli_table_cell(&table, "%+.3f", difference.perplexity);
         add_interval(&table, difference.interval_window, true);
@@ -266,15 +269,21 @@ ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evalua
     printf("; %lld resamples, seed %lld\n", (long long)evaluation->resamples,
            (long long)evaluation->seed);
     ssm_status status = SSM_STATUS_OK;
-    if (evaluation->baseline != NULL) {
+    if (evaluation->adapts) {
+        status = cli_eval_print_models(evaluation, err);
+    } else if (evaluation->baseline != NULL) {
         status = print_scored(evaluation, evaluation->baseline, err);
     }
-    status = status == SSM_STATUS_OK ? print_scored(evaluation, &evaluation->main, err) : status;
+    if (status == SSM_STATUS_OK && !evaluation->adapts) {
+        status = print_scored(evaluation, &evaluation->main, err);
+    }
     if (status == SSM_STATUS_OK && evaluation->baseline != NULL) {
-        status = print_difference(evaluation, evaluation->baseline, err);
+        status =
+            evaluation->adapts ? status : print_difference(evaluation, evaluation->baseline, err);
         status = status == SSM_STATUS_OK ? print_divergence(evaluation, err) : status;
     }
-    for (int64_t i = 0; status == SSM_STATUS_OK && i < evaluation->n_others; i++) {
+    for (int64_t i = 0; status == SSM_STATUS_OK && !evaluation->adapts && i < evaluation->n_others;
+         i++) {
         if (evaluation->baseline != NULL && evaluation->others[i].shared) {
             continue; /* the unpruned model again: it stands above */
         }

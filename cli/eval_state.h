@@ -2,6 +2,7 @@
 #ifndef SSM_CLI_EVAL_STATE_H
 #define SSM_CLI_EVAL_STATE_H
 
+#include <ssmscope/adapt.h>
 #include <ssmscope/tasks.h>
 
 #include "eval_output.h"
@@ -32,6 +33,10 @@ typedef struct cli_eval_state {
     ssm_journal *journal;
     int32_t prefix_id; /* −1: none */
     const char *prefix_source;
+    /* The rule to judge, and what stands beside it, lists of prefixes taken apart: */
+    const char *rule;
+    cli_texts against;     /* the rule itself first, where there is one; owned */
+    int64_t first_against; /* 1 with a rule */
     cli_evaluation evaluation;
     cli_scored baseline; /* scored when anything needs it */
 } cli_eval_state;
@@ -44,6 +49,20 @@ typedef struct cli_variant {
 } cli_variant;
 
 extern const char cli_unpruned[]; /* "unpruned" */
+
+/* Names of all rules, without parameters, NULL-terminated. */
+const char *const *cli_eval_rule_names(void);
+/* A rule of `select`, or one that chooses for every window. */
+bool cli_eval_is_rule(const char *name);
+/* "channel" … of --scope. */
+const char *cli_eval_scope(const cli_eval_arguments *args);
+/* Fills rule, against and, for protocol auto, the continuation. Errors: USAGE, MEMORY. */
+ssm_status cli_eval_plan(cli_eval_state *state, ssm_error *err);
+void cli_eval_plan_free(cli_eval_state *state);
+/* A rule that chooses for every window; the source and the corpus are open. Owner of *out: the
+ * caller, ssm_adapt_free. Errors: as ssm_adapt_create; FILE (recorded from another model). */
+ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter **out,
+                            ssm_error *err);
 
 /* A mask file, or a rule run on the recording of the command. */
 ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,

@@ -10,6 +10,12 @@
 
 const char cli_unpruned[] = "unpruned";
 
+const char *cli_eval_scope(const cli_eval_arguments *args)
+{
+    static const char *const scopes[] = {"channel", "head", "group", "layer"};
+    return scopes[args->scope];
+}
+
 /* A mask file, or a rule run on the recording. */
 ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
                          ssm_error *err)
@@ -18,10 +24,9 @@ ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *ru
     if (mask != NULL) {
         return cli_mask_read(mask, &state->source, out, err);
     }
-    static const char *const scopes[] = {"channel", "head", "group", "layer"};
     const ssm_select_options options = {.rule = rule,
                                         .budget = args->budget,
-                                        .scope = scopes[args->scope],
+                                        .scope = cli_eval_scope(args),
                                         .seed = (uint64_t)args->seed};
     return cli_mask_select(args->recording, &state->source, &options, out, err);
 }
@@ -34,7 +39,7 @@ static ssm_status add_variant(cli_eval_state *state, const char *name, cli_varia
 {
     const cli_eval_arguments *args = state->args;
     const char *mask = name == NULL ? args->mask : NULL;
-    const char *rule = name == NULL ? args->rule : NULL;
+    const char *rule = name == NULL ? state->rule : NULL;
     if (name != NULL && strcmp(name, cli_unpruned) != 0) {
         *(cli_is_rule(name) ? &rule : &mask) = name;
     }
@@ -53,7 +58,7 @@ static ssm_status add_variant(cli_eval_state *state, const char *name, cli_varia
 ssm_status cli_variants_open(cli_eval_state *state, cli_variant **out, int64_t *count,
                              ssm_error *err)
 {
-    const cli_texts *against = &state->args->against;
+    const cli_texts *against = &state->against;
     *count = 0;
     *out = calloc((size_t)against->count + 2, sizeof **out);
     if (*out == NULL) {
@@ -63,7 +68,7 @@ ssm_status cli_variants_open(cli_eval_state *state, cli_variant **out, int64_t *
     if (status == SSM_STATUS_OK) {
         status = add_variant(state, cli_unpruned, *out, count, err);
     }
-    for (int64_t i = 0; i < against->count && status == SSM_STATUS_OK; i++) {
+    for (int64_t i = state->first_against; i < against->count && status == SSM_STATUS_OK; i++) {
         status = add_variant(state, against->values[i], *out, count, err);
     }
     return status;
@@ -112,6 +117,11 @@ ssm_status cli_eval_journal(cli_eval_state *state, const char *digest, ssm_error
     ssm_status status = add_digest(args->mask, &work, err);
     for (int64_t i = 0; i < args->against.count && status == SSM_STATUS_OK; i++) {
         status = add_digest(args->against.values[i], &work, err);
+    }
+    if (args->recording != NULL && status == SSM_STATUS_OK) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/recording.json", args->recording);
+        status = add_digest(path, &work, err);
     }
     if (status == SSM_STATUS_OK && (work.failed || work.data == NULL)) {
         status = cli_no_memory(err);

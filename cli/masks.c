@@ -43,15 +43,22 @@ ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *o
     return status;
 }
 
+ssm_status cli_recording_open(const char *recording, const cli_source *source, ssm_recording **out,
+                              ssm_error *err)
+{
+    *out = NULL;
+    ssm_status status = ssm_recording_open(recording, out, err);
+    return status == SSM_STATUS_OK
+               ? check_digest(recording, "the recording is of",
+                              ssm_recording_get_info(*out)->model_digest, source, err)
+               : status;
+}
+
 ssm_status cli_mask_select(const char *recording, const cli_source *source,
                            const ssm_select_options *options, ssm_mask *out, ssm_error *err)
 {
     ssm_recording *opened = NULL;
-    ssm_status status = ssm_recording_open(recording, &opened, err);
-    if (status == SSM_STATUS_OK) {
-        status = check_digest(recording, "the recording is of",
-                              ssm_recording_get_info(opened)->model_digest, source, err);
-    }
+    ssm_status status = cli_recording_open(recording, source, &opened, err);
     status = status == SSM_STATUS_OK ? ssm_select(opened, options, out, err) : status;
     ssm_recording_close(opened);
     return status;

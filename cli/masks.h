@@ -14,6 +14,10 @@ ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *o
  * another model). */
 ssm_status cli_mask_select(const char *recording, const cli_source *source,
                            const ssm_select_options *options, ssm_mask *out, ssm_error *err);
+/* A recording of the same model. Errors: FILE (damaged; recorded from another model: both digests),
+ * MEMORY. Owner of *out: the caller, also of NULL. */
+ssm_status cli_recording_open(const char *recording, const cli_source *source, ssm_recording **out,
+                              ssm_error *err);
 /* True when `name` is a rule of ssm_select. */
 bool cli_is_rule(const char *name);
 

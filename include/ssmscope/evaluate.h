@@ -50,8 +50,8 @@ SSM_API ssm_status ssm_difference_of(const ssm_window_score *base, const ssm_win
 
 /* Of what sets chosen for each window gain over fixed ones, the share that a rule has:
  * (ppl_fixed − ppl_rule) / (ppl_fixed − ppl_best), each on the same windows and resamples. NaN
- * where the best is no better than the fixed sets; an interval is NaN where that is so in any
- * resample. */
+ * where the best is no better than the fixed sets; resamples of that kind widen an interval at both
+ * ends, and where they are more than 2.5 % it is NaN. */
 typedef struct ssm_capture {
     double fraction;
     ssm_interval interval_window, interval_block;

@@ -151,21 +151,37 @@ static double statistic(const sample *s, const sums *of)
     return gain > 0.0 ? (value - exp(of[1].nll / of[1].tokens)) / gain : (double)NAN;
 }
 
-/* NaN where any resample is undefined, or there are none. */
+/* The defined values, sorted, with the undefined ones at the far end of either bound: the interval
+ * is then too wide, never too narrow, and NaN where more than 2.5 % are undefined. */
+static ssm_interval with_undefined(const double *defined, int64_t n_defined, int64_t n)
+{
+    const double last = (double)(n_defined - 1);
+    const double lo = (0.025 * (double)(n - 1) - (double)(n - n_defined)) / last;
+    const double hi = 0.975 * (double)(n - 1) / last;
+    if (n_defined < 2 || lo < 0.0 || hi > 1.0) {
+        return (ssm_interval){(double)NAN, (double)NAN};
+    }
+    return (ssm_interval){ssm__quantile(defined, n_defined, lo),
+                          ssm__quantile(defined, n_defined, hi)};
+}
+
+/* NaN where any resample has no tokens, or there are none. */
 static ssm_interval interval(const sample *s, scheme how)
 {
     int64_t n = s->bootstrap->resamples;
-    bool defined = n > 0;
+    int64_t defined = 0;
     resample(s, how);
     for (int64_t b = 0; b < n; b++) {
-        s->values[b] = statistic(s, s->resamples + b * s->n_models);
-        defined = defined && !isnan(s->values[b]);
+        s->values[defined] = statistic(s, s->resamples + b * s->n_models);
+        defined += isnan(s->values[defined]) ? 0 : 1;
     }
-    if (!defined) {
+    if (defined == 0 || (defined < n && s->n_models < 3)) {
         return (ssm_interval){(double)NAN, (double)NAN};
     }
-    ssm__sort(s->values, n);
-    return (ssm_interval){ssm__quantile(s->values, n, 0.025), ssm__quantile(s->values, n, 0.975)};
+    ssm__sort(s->values, defined);
+    return defined == n ? (ssm_interval){ssm__quantile(s->values, n, 0.025),
+                                         ssm__quantile(s->values, n, 0.975)}
+                        : with_undefined(s->values, defined, n);
 }
 
 /* The statistic of the windows as they are. */

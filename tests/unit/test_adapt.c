@@ -2,7 +2,6 @@
  * recordings of just the tokens that a rule may look at, a mode is kept when fewer than r of its
  * set have more. And what follows from the definitions: all modes kept is unpruned, later tokens do
  * not show in a prefix, threads do not show at all. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -545,48 +544,6 @@ static void a_recording_of_some_layers_is_refused(void **state)
     tear_down(&f);
 }
 
-/* ---- capture --------------------------------------------------------------------------------- */
-
-/* By hand: 100 tokens a window, two windows; perplexities 20, 17 and 14: half of the gain. With the
- * same nats in every window each resample is the same. */
-static void captured_fractions_by_hand(void **state)
-{
-    (void)state;
-    enum { N = 2 };
-    const double nats[] = {log(20.0), log(17.0), log(14.0)};
-    const ssm_bootstrap_options bootstrap = {.resamples = 200, .seed = 4};
-    ssm_window_score models[3][N];
-    ssm_capture capture;
-    for (int m = 0; m < 3; m++) {
-        for (int i = 0; i < N; i++) {
-            models[m][i] = (ssm_window_score){0, 100.0 * nats[m], 100};
-        }
-    }
-    assert_int_equal(
-        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &capture, NULL),
-        SSM_STATUS_OK);
-    assert_true(fabs(capture.fraction - 0.5) < 1e-12); /* rounding of exp and log */
-    assert_true(fabs(capture.interval_window.lo - 0.5) < 1e-12);
-    assert_true(fabs(capture.interval_block.hi - 0.5) < 1e-12);
-    /* The best must be better. */
-    assert_int_equal(
-        ssm_capture_of(models[1], models[0], models[1], N, 1, -1, &bootstrap, &capture, NULL),
-        SSM_STATUS_OK);
-    assert_true(isnan(capture.fraction) && isnan(capture.interval_window.lo));
-    /* In one window only: some resamples have no gain. */
-    models[2][0].nll = 100.0 * log(25.0);
-    models[2][1].nll = 100.0 * log(10.0);
-    assert_int_equal(
-        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &capture, NULL),
-        SSM_STATUS_OK);
-    assert_true(fabs(capture.fraction - 3.0 / (20.0 - sqrt(250.0))) < 1e-12);
-    assert_true(isnan(capture.interval_window.lo));
-    models[1][1].tokens = 99;
-    assert_int_equal(
-        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &capture, NULL),
-        SSM_STATUS_USAGE);
-}
-
 static void names_are_parsed(void **state)
 {
     (void)state;
@@ -616,7 +573,6 @@ int main(void)
         cmocka_unit_test(the_divergence_chooses_likewise),
         cmocka_unit_test(requests_that_cannot_be_met_are_refused),
         cmocka_unit_test(a_recording_of_some_layers_is_refused),
-        cmocka_unit_test(captured_fractions_by_hand),
         cmocka_unit_test(names_are_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

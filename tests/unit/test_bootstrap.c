@@ -213,6 +213,76 @@ static void what_is_undefined_is_nan_or_refused(void **state)
     assert_non_null(strstr(err.message, "window 2"));
 }
 
+/* By hand: 100 tokens a window, two windows; perplexities 20, 17 and 14: half of the gain. With the
+ * same nats in every window each resample is the same. */
+static void captured_fractions_by_hand(void **state)
+{
+    (void)state;
+    enum { N = 2 };
+    const double nats[] = {log(20.0), log(17.0), log(14.0)};
+    const ssm_bootstrap_options bootstrap = {.resamples = 200, .seed = 4};
+    ssm_window_score models[3][N];
+    ssm_capture capture;
+    for (int m = 0; m < 3; m++) {
+        for (int i = 0; i < N; i++) {
+            models[m][i] = (ssm_window_score){0, 100.0 * nats[m], 100};
+        }
+    }
+    assert_int_equal(
+        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &capture, NULL),
+        SSM_STATUS_OK);
+    assert_true(fabs(capture.fraction - 0.5) < 1e-12); /* rounding of exp and log */
+    assert_true(fabs(capture.interval_window.lo - 0.5) < 1e-12);
+    assert_true(fabs(capture.interval_block.hi - 0.5) < 1e-12);
+    /* The best must be better. */
+    assert_int_equal(
+        ssm_capture_of(models[1], models[0], models[1], N, 1, -1, &bootstrap, &capture, NULL),
+        SSM_STATUS_OK);
+    assert_true(isnan(capture.fraction) && isnan(capture.interval_window.lo));
+    /* In one window only: some resamples have no gain. */
+    models[2][0].nll = 100.0 * log(25.0);
+    models[2][1].nll = 100.0 * log(10.0);
+    assert_int_equal(
+        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &capture, NULL),
+        SSM_STATUS_OK);
+    assert_true(fabs(capture.fraction - 3.0 / (20.0 - sqrt(250.0))) < 1e-12);
+    assert_true(isnan(capture.interval_window.lo));
+    models[1][1].tokens = 99;
+    assert_int_equal(
+        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &capture, NULL),
+        SSM_STATUS_USAGE);
+}
+
+/* 60 windows, one of which costs the best as much as it gains in 20 others: of 2000 resamples a few
+ * draw it often and have no gain. They stand at both ends: the interval is that of the others, with
+ * its bounds moved outwards, never in. */
+static void resamples_without_a_gain_widen_the_interval(void **state)
+{
+    (void)state;
+    enum { N = 60 };
+    ssm_window_score models[3][N];
+    ssm_capture rare;
+    const ssm_bootstrap_options bootstrap = {.resamples = 2000, .seed = 9};
+    for (int i = 0; i < N; i++) {
+        models[0][i] = (ssm_window_score){0, 300.0, 100};
+        models[1][i] = (ssm_window_score){0, 299.0 + (double)(i % 3), 100};
+        models[2][i] = (ssm_window_score){0, 295.0, 100};
+    }
+    models[2][0].nll =
+        370.0; /* −5 a window of 59, +70 of this: drawn four times (1.9 %) it has no gain */
+    assert_int_equal(
+        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &rare, NULL),
+        SSM_STATUS_OK);
+    assert_true(isfinite(rare.interval_window.lo) && isfinite(rare.interval_window.hi));
+    assert_true(rare.interval_window.lo < rare.fraction && rare.fraction < rare.interval_window.hi);
+    models[2][0].nll = 490.0; /* twice are enough, 26 % of the resamples */
+    assert_int_equal(
+        ssm_capture_of(models[0], models[1], models[2], N, 1, -1, &bootstrap, &rare, NULL),
+        SSM_STATUS_OK);
+    assert_true(isfinite(rare.fraction) && isnan(rare.interval_window.lo) &&
+                isnan(rare.interval_window.hi));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +293,8 @@ int main(void)
         cmocka_unit_test(differences_are_paired),
         cmocka_unit_test(intervals_cover_as_they_should),
         cmocka_unit_test(what_is_undefined_is_nan_or_refused),
+        cmocka_unit_test(captured_fractions_by_hand),
+        cmocka_unit_test(resamples_without_a_gain_widen_the_interval),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
