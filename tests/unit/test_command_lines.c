@@ -95,10 +95,12 @@ static const wrong_line wrong_lines[] = {
      "--new-tokens: expected a whole number from 0 to 2147483647, found …"},
     {"run tiny -p x -n 1.5", 2, "--new-tokens: expected a whole number, found '1.5'"},
     {"eval tiny CONTRIBUTING.md --protocol continuation:0", 2,
-     "--protocol: expected full, continuation:T with T at least 1, rolling or stateful, found "
+     "--protocol: expected auto, full, continuation:T with T at least 1, rolling or stateful, "
+     "found "
      "'continuation:0'"},
     {"eval tiny CONTRIBUTING.md --protocol half", 2,
-     "--protocol: expected full, continuation:T with T at least 1, rolling or stateful, found "
+     "--protocol: expected auto, full, continuation:T with T at least 1, rolling or stateful, "
+     "found "
      "'half'"},
     /* what belongs together */
     {"run tiny", 2, "run: one of --prompt, --text, --ids is missing"},
