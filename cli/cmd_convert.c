@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "load.h"
 #include "messages.h"
+#include "written.h"
 
 typedef struct convert_arguments {
     const char *model, *output;
@@ -30,32 +31,6 @@ static ssm_convert_options options_of(const convert_arguments *args)
         .shard_bytes = args->shard_size == CLI_UNSET ? 0 : args->shard_size};
 }
 
-/* What the new layout does not hold, though the weights are the same. */
-static void note_losses(cli_context *context, const ssm_config *config, ssm_layout layout)
-{
-    if (config->family == SSM_FAMILY_MAMBA2 && config->norm_groups != config->n_groups) {
-        cli_note(context, "the groups of the norm are not written: a reader takes n_groups = %lld",
-                 (long long)config->n_groups);
-    }
-    if (layout == SSM_LAYOUT_HF && config->family == SSM_FAMILY_MAMBA2 && config->n_groups > 1) {
-        cli_note(context,
-                 "transformers norms the whole width where the original has %lld groups: "
-                 "its numbers will differ (here: --norm-groups=1)",
-                 (long long)config->n_groups);
-    }
-}
-
-/* Opens what was written: it must be a model, and its digest is that of the source when nothing but
- * the layout changed. */
-static ssm_status check_written(const char *path, char digest[64], ssm_error *err)
-{
-    ssm_checkpoint *checkpoint = NULL;
-    ssm_status status = ssm_checkpoint_open(path, NULL, &checkpoint, err);
-    status = status == SSM_STATUS_OK ? ssm_checkpoint_digest(checkpoint, digest, err) : status;
-    ssm_checkpoint_close(checkpoint);
-    return status;
-}
-
 static ssm_status print_json(const cli_context *context, const cli_source *source,
                              const convert_arguments *args, const char *digest, ssm_error *err)
 {
@@ -76,17 +51,17 @@ static ssm_status convert(cli_context *context, const cli_source *source,
     ssm_status status =
         ssm_convert(source->checkpoint, &options, args->output, cli_progress_start(context), err);
     cli_progress_clear(context);
-    status = status == SSM_STATUS_OK ? check_written(args->output, digest, err) : status;
+    /* The digest is that of the source when nothing but the layout changed. */
+    status = status == SSM_STATUS_OK ? cli_check_written(args->output, digest, err) : status;
     if (status != SSM_STATUS_OK) {
         return status;
     }
-    note_losses(context, source->config, options.layout);
+    cli_note_losses(context, source->config, options.layout);
     if (context->globals.json) {
         return print_json(context, source, args, digest, err);
     }
-    printf("%s: %s layout, %s\ndigest %s%s\n", args->output,
-           options.layout == SSM_LAYOUT_HF ? "Hugging Face" : "original",
-           options.container == SSM_CONTAINER_TORCH ? "torch" : "safetensors", digest,
+    printf("%s: %s layout, %s\ndigest %s%s\n", args->output, cli_layout_name(options.layout),
+           cli_container_name(options.container), digest,
            strcmp(digest, source->digest) == 0 ? ", as before" : "");
     return SSM_STATUS_OK;
 }

@@ -12,6 +12,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_select,
     &cli_command_eval,
     &cli_command_compare,
+    &cli_command_prune,
     &cli_command_convert,
     &cli_command_init,
     &cli_command_bench,

@@ -14,6 +14,7 @@ extern const cli_command cli_command_select;
 extern const cli_command cli_command_eval;
 extern const cli_command cli_command_compare;
 extern const cli_command cli_command_convert;
+extern const cli_command cli_command_prune;
 extern const cli_command cli_command_init;
 extern const cli_command cli_command_bench; /* in bench/ */
 extern const cli_command cli_command_selftest;

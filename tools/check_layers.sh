@@ -21,7 +21,7 @@ tokenizer   : base                                                   : base toke
 checkpoint  : base safetensors torch                                 : base checkpoint convert
 recording   : base safetensors                                       : base checkpoint recording
 reference   : base safetensors checkpoint                            : base checkpoint
-model       : base safetensors kernels checkpoint reference tokenizer : base checkpoint tokenizer model
+model       : base safetensors kernels checkpoint reference tokenizer : base checkpoint tokenizer model prune
 instrument  : base safetensors kernels checkpoint reference tokenizer model recording : base checkpoint tokenizer model recording instrument
 diagnose    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model compare examine
 evaluate    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model evaluate tasks

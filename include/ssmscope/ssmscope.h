@@ -20,6 +20,7 @@
 #include <ssmscope/instrument.h>
 #include <ssmscope/metrics.h>
 #include <ssmscope/model.h>
+#include <ssmscope/prune.h>
 #include <ssmscope/recording.h>
 #include <ssmscope/select.h>
 #include <ssmscope/tasks.h>

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/internal.h"
 
 /* ---- the list of tensors --------------------------------------------------------------------- */
@@ -38,7 +39,14 @@ static void add_tensor(ssm__conversion *job, ssm__slot_place place, const ssm_te
     tensor->out = *from;
     tensor->out.name = tensor->name;
     tensor->out.dtype = new_dtype(job->options, place.id, from->dtype);
-    tensor->out.bytes = (size_t)ssm_tensor_count(from) * ssm_dtype_size(tensor->out.dtype);
+    if (job->changes != NULL) {
+        job->changes->cut(job->changes->context, place, &tensor->cut);
+    }
+    if (tensor->cut.count > 0) {
+        tensor->out.dims[tensor->cut.axis] = tensor->cut.count;
+        tensor->out.dtype = tensor->cut.factor != NULL ? SSM_DTYPE_F32 : from->dtype;
+    }
+    tensor->out.bytes = (size_t)ssm_tensor_count(&tensor->out) * ssm_dtype_size(tensor->out.dtype);
     tensor->out.data = NULL; /* a storage of its own */
 }
 
@@ -126,7 +134,7 @@ static ssm_status describe(ssm__conversion *job, ssm_error *err)
     const ssm_dtype dtype = job->options->dtype;
     const ssm_layer_kind attention = SSM_LAYER_ATTENTION;
     job->written = (ssm__written_config){
-        .config = &checkpoint->config,
+        .config = job->changes != NULL ? job->changes->config : &checkpoint->config,
         .dtype = dtype == SSM_DTYPE_COUNT ? checkpoint->weights.embedding.dtype : dtype,
         .use_bias = kind_has(checkpoint, mixer, SSM__SLOT_in_proj_bias),
         .use_conv_bias = kind_has(checkpoint, mixer, SSM__SLOT_conv1d_bias),
@@ -254,6 +262,32 @@ static ssm_status make_part(const char *directory, char **out, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* The metadata of the changes as a JSON object of texts. */
+static ssm_status write_metadata(const ssm__conversion *job, ssm_error *err)
+{
+    const ssm__changes *changes = job->changes;
+    json_t *root = json_object();
+    bool good = root != NULL;
+    for (int64_t i = 0; good && i < changes->n_metadata; i++) {
+        const ssm_metadata *pair = &changes->metadata[i];
+        good = json_object_set_new(root, pair->key, json_string(pair->value)) == 0;
+    }
+    char *text = good ? ssm__json_print(root, JSON_INDENT(2)) : NULL;
+    char *path = ssm__path_join(job->directory, changes->metadata_file);
+    ssm_status status;
+    if (text == NULL || path == NULL) {
+        status = ssm__fail_memory(err, changes->metadata_file, 0);
+    } else {
+        size_t bytes = strlen(text);
+        text[bytes] = '\n'; /* in place of the terminator: files end in a newline */
+        status = ssm__write_file(path, text, bytes + 1, err);
+    }
+    free(path);
+    free(text);
+    json_decref(root);
+    return status;
+}
+
 static ssm_status write_all(ssm__conversion *job, ssm_error *err)
 {
     SSM__TRY(list_tensors(job, err));
@@ -261,6 +295,9 @@ static ssm_status write_all(ssm__conversion *job, ssm_error *err)
     SSM__TRY(describe(job, err));
     SSM__TRY(ssm__convert_write(job, err));
     SSM__TRY(copy_tokenizer(job, err));
+    if (job->changes != NULL) {
+        SSM__TRY(write_metadata(job, err));
+    }
     return job->options->layout == SSM_LAYOUT_HF
                ? ssm__hf_config_write(&job->written, job->directory, err)
                : ssm__original_config_write(&job->written, job->directory, err);
@@ -268,6 +305,13 @@ static ssm_status write_all(ssm__conversion *job, ssm_error *err)
 
 ssm_status ssm_convert(const ssm_checkpoint *checkpoint, const ssm_convert_options *options,
                        const char *directory, const ssm_progress *progress, ssm_error *err)
+{
+    return ssm__convert(checkpoint, options, NULL, directory, progress, err);
+}
+
+ssm_status ssm__convert(const ssm_checkpoint *checkpoint, const ssm_convert_options *options,
+                        const ssm__changes *changes, const char *directory,
+                        const ssm_progress *progress, ssm_error *err)
 {
     char *part = NULL;
     if (options->dtype != SSM_DTYPE_COUNT && options->dtype != SSM_DTYPE_F32 &&
@@ -279,8 +323,11 @@ ssm_status ssm_convert(const ssm_checkpoint *checkpoint, const ssm_convert_optio
     SSM__TRY(ssm__convert_refuse(checkpoint, options->layout, err));
     SSM__TRY(check_free(directory, err));
     SSM__TRY(make_part(directory, &part, err));
-    ssm__conversion job = {
-        .checkpoint = checkpoint, .options = options, .progress = progress, .directory = part};
+    ssm__conversion job = {.checkpoint = checkpoint,
+                           .options = options,
+                           .changes = changes,
+                           .progress = progress,
+                           .directory = part};
     ssm_status status = write_all(&job, err);
     if (status == SSM_STATUS_OK && rename(part, directory) != 0) {
         status = ssm__fail_errno(err, SSM_STATUS_FAILED, directory,

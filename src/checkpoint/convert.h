@@ -7,10 +7,34 @@
 #include "checkpoint/config_write.h"
 #include "checkpoint/slots.h"
 
+/* An axis of a tensor of which chosen places are written, each multiplied by a factor. */
+typedef struct ssm__cut {
+    int axis;
+    int64_t count;       /* of places, the axis's new length; 0: the tensor is written as it is */
+    const int64_t *from; /* [count] places of the source; NULL: all, in their order */
+    const float *factor; /* [count]; NULL: 1. With factors the tensor is written in F32: rounding
+                          * products to a narrower type would change them */
+} ssm__cut;
+
+/* What is written otherwise than the checkpoint has it; everything is borrowed. */
+typedef struct ssm__changes {
+    const char *task;         /* as progress names it */
+    const ssm_config *config; /* of what is written */
+    /* Sets *out for a slot that is cut. */
+    void (*cut)(const void *context, ssm__slot_place place, ssm__cut *out);
+    const void *context;
+    /* Where it came from: in the metadata of safetensors files, and as a JSON object in a file of
+     * this name, since torch files have none. */
+    const ssm_metadata *metadata;
+    int64_t n_metadata;
+    const char *metadata_file;
+} ssm__changes;
+
 /* A tensor to be written: out has its new name, type and shape; from has the data. */
 typedef struct ssm__written_tensor {
     ssm_tensor out;
     const ssm_tensor *from;
+    ssm__cut cut;
     char name[SSM__SLOT_NAME_MAX];
     int64_t shard;
 } ssm__written_tensor;
@@ -18,6 +42,7 @@ typedef struct ssm__written_tensor {
 typedef struct ssm__conversion {
     const ssm_checkpoint *checkpoint;
     const ssm_convert_options *options;
+    const ssm__changes *changes; /* NULL: none */
     const ssm_progress *progress;
     const char *directory; /* where the files are written first */
     ssm__written_tensor *tensors;
@@ -28,6 +53,11 @@ typedef struct ssm__conversion {
     void *block;         /* two blocks: float32, and the narrowed */
 } ssm__conversion;
 
+/* convert.c: ssm_convert with changes, which may be NULL. With them options->dtype is
+ * SSM_DTYPE_COUNT. */
+ssm_status ssm__convert(const ssm_checkpoint *checkpoint, const ssm_convert_options *options,
+                        const ssm__changes *changes, const char *directory,
+                        const ssm_progress *progress, ssm_error *err);
 /* convert_refuse.c: USAGE with what the layout has no word for; OK when it can hold the model. */
 ssm_status ssm__convert_refuse(const ssm_checkpoint *checkpoint, ssm_layout layout, ssm_error *err);
 /* convert_write.c: writes all shards, and their index when there are several. */

@@ -26,11 +26,18 @@ typedef struct sink {
 static ssm_status sink_open(const ssm__conversion *job, const char *path, const ssm_tensor *tensors,
                             int64_t count, sink *out, ssm_error *err)
 {
-    static const ssm_metadata metadata[] = {{"format", "pt"}}; /* others refuse a file without it */
+    enum { MAX = 16 };
+    ssm_metadata metadata[MAX] = {{"format", "pt"}}; /* others refuse a file without it */
+    const ssm__changes *changes = job->changes;
+    int64_t n_metadata = 1;
+    for (int64_t i = 0; changes != NULL && i < changes->n_metadata && n_metadata < MAX; i++) {
+        metadata[n_metadata++] = changes->metadata[i];
+    }
     *out = (sink){0};
     return job->options->container == SSM_CONTAINER_TORCH
                ? ssm__torch_stream_open(path, tensors, count, &out->torch, err)
-               : ssm__stream_open(path, tensors, count, metadata, 1, &out->safetensors, err);
+               : ssm__stream_open(path, tensors, count, metadata, n_metadata, &out->safetensors,
+                                  err);
 }
 
 static ssm_status sink_add(sink *to, const void *data, size_t bytes, ssm_error *err)
@@ -56,8 +63,9 @@ static void sink_abort(sink *to)
 static ssm_status report(ssm__conversion *job, size_t bytes, ssm_error *err)
 {
     job->done += (int64_t)bytes;
+    const char *task = job->changes != NULL ? job->changes->task : "convert";
     if (job->progress != NULL && job->progress->report != NULL &&
-        !job->progress->report(job->progress->context, "convert", job->done, job->total, "bytes")) {
+        !job->progress->report(job->progress->context, task, job->done, job->total, "bytes")) {
         return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
                          "interrupted; nothing was written");
     }
@@ -81,6 +89,37 @@ static ssm_status check_range(const ssm__written_tensor *tensor, const float *fr
     return SSM_STATUS_OK;
 }
 
+/* Elements first … first+count−1 of a cut tensor, gathered in runs of what lies behind the axis. */
+static void gather(const ssm__written_tensor *tensor, int64_t first, int64_t count, void *out)
+{
+    const ssm__cut *cut = &tensor->cut;
+    const ssm_tensor *from = tensor->from;
+    const size_t size = ssm_dtype_size(tensor->out.dtype);
+    int64_t inner = 1;
+    for (int d = cut->axis + 1; d < from->n_dims; d++) {
+        inner *= from->dims[d];
+    }
+    for (int64_t done = 0; done < count;) {
+        const int64_t within = (first + done) % inner;
+        const int64_t row = (first + done) / inner;
+        const int64_t k = row % cut->count;
+        const int64_t place = cut->from != NULL ? cut->from[k] : k;
+        const int64_t at = (row / cut->count * from->dims[cut->axis] + place) * inner + within;
+        const int64_t run = inner - within < count - done ? inner - within : count - done;
+        if (cut->factor == NULL) {
+            memcpy((char *)out + (size_t)done * size, (const char *)from->data + (size_t)at * size,
+                   (size_t)run * size);
+        } else {
+            float *products = (float *)out + done;
+            ssm__tensor_range_to_f32(from, at, run, products);
+            for (int64_t i = 0; i < run; i++) {
+                products[i] *= cut->factor[k];
+            }
+        }
+        done += run;
+    }
+}
+
 /* Elements first … first+count−1 in the new type: *data and *bytes. */
 static ssm_status convert_block(const ssm__conversion *job, const ssm__written_tensor *tensor,
                                 int64_t first, int64_t count, const void **data, size_t *bytes,
@@ -88,6 +127,11 @@ static ssm_status convert_block(const ssm__conversion *job, const ssm__written_t
 {
     const ssm_dtype dtype = tensor->out.dtype;
     *bytes = (size_t)count * ssm_dtype_size(dtype);
+    if (tensor->cut.count > 0) {
+        gather(tensor, first, count, job->block);
+        *data = job->block;
+        return SSM_STATUS_OK;
+    }
     if (dtype == tensor->from->dtype) {
         *data = (const char *)tensor->from->data + (size_t)first * ssm_dtype_size(dtype);
         return SSM_STATUS_OK;
