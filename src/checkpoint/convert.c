@@ -187,17 +187,14 @@ static ssm_status copy_tokenizer(const ssm__conversion *job, ssm_error *err)
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
-/* Removes the files of a directory and the directory; it was made here and holds files only. */
-static void remove_directory(const char *path)
+/* Removes the files of a directory and the directory; it was made here and holds files only. It was
+ * opened when there was memory for that. */
+static void remove_directory(const char *path, DIR *directory)
 {
-    DIR *directory = opendir(path);
-    if (directory == NULL) {
-        return;
-    }
+    rewinddir(directory);
     for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
         unlinkat(dirfd(directory), entry->d_name, 0); /* fails for "." and ".." */
     }
-    closedir(directory);
     rmdir(path);
 }
 
@@ -328,13 +325,23 @@ ssm_status ssm__convert(const ssm_checkpoint *checkpoint, const ssm_convert_opti
                            .changes = changes,
                            .progress = progress,
                            .directory = part};
-    ssm_status status = write_all(&job, err);
+    DIR *opened = opendir(part);
+    ssm_status status =
+        opened == NULL
+            ? ssm__fail_errno(err, errno == ENOMEM ? SSM_STATUS_MEMORY : SSM_STATUS_FAILED, part,
+                              "the directory cannot be opened", errno)
+            : write_all(&job, err);
     if (status == SSM_STATUS_OK && rename(part, directory) != 0) {
         status = ssm__fail_errno(err, SSM_STATUS_FAILED, directory,
                                  "the directory cannot be put in its place", errno);
     }
-    if (status != SSM_STATUS_OK) {
-        remove_directory(part);
+    if (opened == NULL) {
+        rmdir(part);
+    } else if (status != SSM_STATUS_OK) {
+        remove_directory(part, opened);
+    }
+    if (opened != NULL) {
+        closedir(opened);
     }
     free(part);
     free(job.tensors);
