@@ -136,3 +136,8 @@ expect 0 info stale --ignore-index
 expect 0 doctor stale --ignore-index --json
 prints '"digest"'
 exit 0
+
+# Layers of attention: a state that grows with the text is saved whole.
+expect 0 init --shape tiny-mamba2attn -o hybrid
+expect 0 selftest hybrid
+prints 'save, go on, restore, go on'
