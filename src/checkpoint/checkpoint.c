@@ -113,6 +113,14 @@ const ssm__weights *ssm__checkpoint_weights(const ssm_checkpoint *checkpoint)
     return &checkpoint->weights;
 }
 
+ssm_status ssm__checkpoint_check_sums(const ssm_checkpoint *checkpoint, ssm_error *err)
+{
+    for (int64_t i = 0; i < checkpoint->n_files; i++) {
+        SSM__TRY(ssm__weight_file_check_sums(&checkpoint->files[i], err));
+    }
+    return SSM_STATUS_OK;
+}
+
 int64_t ssm_checkpoint_count(const ssm_checkpoint *checkpoint)
 {
     return checkpoint->n_entries;

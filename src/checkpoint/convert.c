@@ -319,6 +319,8 @@ ssm_status ssm__convert(const ssm_checkpoint *checkpoint, const ssm_convert_opti
     }
     SSM__TRY(ssm__convert_refuse(checkpoint, options->layout, err));
     SSM__TRY(check_free(directory, err));
+    /* A copy of damaged weights would be sound to every later look. */
+    SSM__TRY(ssm__checkpoint_check_sums(checkpoint, err));
     SSM__TRY(make_part(directory, &part, err));
     ssm__conversion job = {.checkpoint = checkpoint,
                            .options = options,

@@ -68,3 +68,8 @@ const ssm_tensor *ssm__weight_file_find(const ssm__weight_file *file, const char
     return file->torch != NULL ? ssm__torch_find(file->torch, name)
                                : ssm_safetensors_find(file->safetensors, name);
 }
+
+ssm_status ssm__weight_file_check_sums(const ssm__weight_file *file, ssm_error *err)
+{
+    return file->torch != NULL ? ssm__torch_check_crc(file->torch, err) : SSM_STATUS_OK;
+}

@@ -21,6 +21,9 @@ int64_t ssm__weight_file_count(const ssm__weight_file *file);
 const ssm_tensor *ssm__weight_file_at(const ssm__weight_file *file, int64_t i);
 /* NULL when there is none. */
 const ssm_tensor *ssm__weight_file_find(const ssm__weight_file *file, const char *name);
+/* Compares the file's bytes with the checksums that it carries: the CRC-32 of a torch zip. A
+ * safetensors file carries none. Reads all of it. Errors: FILE, with the member. */
+ssm_status ssm__weight_file_check_sums(const ssm__weight_file *file, ssm_error *err);
 
 /* True for names that torch's files have. */
 bool ssm__is_torch_name(const char *name);

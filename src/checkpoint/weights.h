@@ -57,6 +57,10 @@ typedef struct ssm__weights {
     ssm__layer_weights *layers; /* n_layers */
 } ssm__weights;
 
+/* Compares the bytes of every file with the checksums that it carries (torch's zip archives do;
+ * safetensors has none). Opening does not: that would read everything. Errors: FILE, with file and
+ * member. */
+ssm_status ssm__checkpoint_check_sums(const ssm_checkpoint *checkpoint, ssm_error *err);
 /* The resolved slots of an open checkpoint. */
 const ssm__weights *ssm__checkpoint_weights(const ssm_checkpoint *checkpoint);
 

@@ -93,6 +93,22 @@ ssm_status ssm__examine_load(const ssm__examination *x, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* A file that is not what its own checksums say is a problem to report with all others. */
+static ssm_status examine_sums(const ssm__examination *x, ssm_error *err)
+{
+    ssm_error damage = {.offset = -1};
+    ssm_status status = ssm__checkpoint_check_sums(x->checkpoint, &damage);
+    if (status == SSM_STATUS_FILE) {
+        SSM__FIND(x, PROBLEM, "load", NULL, "%s: %s: %s", damage.file, damage.tensor,
+                  damage.message);
+        return SSM_STATUS_OK;
+    }
+    if (status != SSM_STATUS_OK && err != NULL) {
+        *err = damage;
+    }
+    return status;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 static ssm_status examine_all(const ssm__examination *x, ssm_pool *pool,
@@ -100,6 +116,7 @@ static ssm_status examine_all(const ssm__examination *x, ssm_pool *pool,
 {
     SSM__TRY(summarize(x, pool, progress, err));
     SSM__TRY(ssm__examine_load(x, err));
+    SSM__TRY(examine_sums(x, err));
     SSM__TRY(ssm__examine_dtypes(x, err));
     SSM__TRY(ssm__examine_numbers(x, err));
     SSM__TRY(ssm__examine_steps(x, err));

@@ -21,6 +21,17 @@ same out first "the converted model says something else"
 expect 0 run original/pytorch_model.bin --prompt 'Once upon a time' -n 5
 same out first "the file alone says something else"
 
+# --- a torch file that is not what its checksums say ----------------------------------------------------
+cp -r original damaged
+size=$(stat -c %s damaged/pytorch_model.bin)
+printf '\125\252' | dd of=damaged/pytorch_model.bin oflag=seek_bytes seek=$((size / 3)) conv=notrunc status=none
+expect 0 info damaged
+expect 5 doctor damaged
+prints 'problem  damaged/pytorch_model.bin: '
+expect 3 convert damaged --to hf -o laundered
+says 'the file is damaged; download it again'
+[ ! -e laundered ] || fail "damaged weights were converted"
+
 # --- JSON, dtypes -------------------------------------------------------------------------------------
 expect 0 convert "$vectors/mamba2-g4-limit" --to hf --dtype f32 --format bin -o wide --json
 prints '"same_digest": false'
