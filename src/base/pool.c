@@ -226,10 +226,12 @@ ssm_status ssm_pool_create(int threads, ssm_pool **out, ssm_error *err)
     if (reason != 0) {
         int started = pool->threads;
         ssm_pool_free(pool);
-        return ssm__fail(err, reason == ENOMEM ? SSM_STATUS_MEMORY : SSM_STATUS_FAILED,
-                         SSM__NOWHERE,
-                         "thread %d of %d cannot be started (error %d): ask for fewer threads",
-                         started + 1, threads, reason);
+        /* A stack that does not fit, or a limit on processes: EAGAIN says no more. */
+        const bool room = reason != ENOMEM && reason != EAGAIN;
+        return ssm__fail(err, room ? SSM_STATUS_FAILED : SSM_STATUS_MEMORY, SSM__NOWHERE,
+                         "thread %d of %d cannot be started (%s): ask for fewer threads",
+                         started + 1, threads,
+                         room ? "the system refuses" : "no memory or no process left");
     }
     *out = pool;
     return SSM_STATUS_OK;

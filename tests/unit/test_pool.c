@@ -227,7 +227,7 @@ static void threads_that_cannot_start(void **state)
     ssm_pool *pool = NULL;
     ssm_status status = ssm_pool_create(500, &pool, &err);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
-    assert_int_equal(status, SSM_STATUS_FAILED);
+    assert_int_equal(status, SSM_STATUS_MEMORY);
     assert_null(pool);
     assert_non_null(strstr(err.message, "of 500 cannot be started"));
 #endif
