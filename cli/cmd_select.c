@@ -79,7 +79,7 @@ static void print_for_people(const select_run *run, mask_sums sums)
     printf("%s: rule %s\n%lld of %lld modes kept%s in each of %lld %ss of %lld layers (%.1f %% of "
            "the state)\n",
            run->args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
-           mask->mean_budget ? " in the mean" : "",
+           mask->mean_budget ? " on average" : "",
            shared ? (long long)sums.layers : (long long)mask->n_channels, mask->scope,
            (long long)sums.layers, 100.0 * (double)sums.kept / (double)sums.modes);
     if (mask->weight != NULL) {

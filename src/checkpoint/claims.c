@@ -30,6 +30,11 @@ void ssm__claim_text(const json_t *value, char *out, size_t size)
 {
     char *text = ssm__json_print(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     const char *from = text == NULL ? "?" : text;
+    double number;
+    if (!json_is_number(value) && ssm__json_number(value, &number)) {
+        from =
+            json_string_value(json_object_get(value, "__float__")); /* as it stands in the file */
+    }
     size_t length = strlen(from);
     if (length < size) {
         memcpy(out, from, length + 1);

@@ -67,9 +67,11 @@ static ssm_status find_rule(const char *name, ssm__selection *out, ssm_error *er
     out->parameter_at = -1;
     if (out->rule == NULL) {
         const char *nearest = ssm_nearest(name, rule_names);
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "there is no rule '%.64s'%s%s%s",
-                         name, nearest == NULL ? "" : "; did you mean '",
-                         nearest == NULL ? "" : nearest, nearest == NULL ? "" : "'?");
+        char list[160];
+        list_names(rule_names, list, sizeof list);
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "there is no rule '%.64s'; %s%s%s",
+                         name, nearest == NULL ? "expected " : "did you mean '",
+                         nearest == NULL ? list : nearest, nearest == NULL ? "" : "'?");
     }
     const char *const *known = out->rule->parameters;
     for (int64_t i = 0; out->parameter != NULL && known != NULL && known[i] != NULL; i++) {

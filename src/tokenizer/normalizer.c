@@ -35,6 +35,22 @@ void ssm__normalizer_run_free(ssm__normalizer_run *run)
     *run = (ssm__normalizer_run){0};
 }
 
+/* Stages that put in more than they take out multiply; no tokenizer's reach this. The most that
+ * text of one byte becomes in Unicode's forms is 11, and 3 more for bytes as characters. */
+enum { GROWTH_MOST = 256, GROWTH_FREE = 1024 * 1024 };
+
+static ssm_status check_growth(const ssm_text *out, size_t most, ssm_error *err)
+{
+    if (out->bytes <= most) {
+        return SSM_STATUS_OK;
+    }
+    return ssm__fail(
+        err, SSM_STATUS_FAILED, SSM__NOWHERE,
+        "the normalizer of tokenizer.json makes more than %zu bytes of a piece of text "
+        "(%d times its own, and 1 MiB): look at its Replace and Prepend stages",
+        most, GROWTH_MOST);
+}
+
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 /* A text between two stages. */
@@ -66,7 +82,7 @@ static void strip(const ssm__unicode *unicode, const ssm__normalizer_stage *stag
     }
 }
 
-static ssm_status replace(ssm__pattern_run *pattern, const ssm_text *content, view *v,
+static ssm_status replace(ssm__pattern_run *pattern, const ssm_text *content, size_t most, view *v,
                           ssm_text *out, ssm_error *err)
 {
     size_t done = 0;
@@ -82,6 +98,7 @@ static ssm_status replace(ssm__pattern_run *pattern, const ssm_text *content, vi
         }
         SSM__TRY(ssm__text_append(out, v->text + done, start - done, err));
         SSM__TRY(ssm__text_append(out, content->data, content->bytes, err));
+        SSM__TRY(check_growth(out, most, err)); /* here: the whole may not fit into memory */
         v->keeps_start = v->keeps_start && (out->bytes > 0 || end == start);
         done = end;
         last_end = end;
@@ -120,9 +137,9 @@ static ssm_status prepend(const ssm_text *content, const view *v, ssm_text *out,
     return ssm__text_append(out, v->text, v->bytes, err);
 }
 
-/* Writes what the stage makes of *v into *out; *same: it stays as it is. */
-static ssm_status rewrite(ssm__normalizer_run *run, int index, view *v, ssm_text *out, bool *same,
-                          ssm_error *err)
+/* Writes what the stage makes of *v into *out; *same: it stays as it is. most: bytes of out. */
+static ssm_status rewrite(ssm__normalizer_run *run, int index, size_t most, view *v, ssm_text *out,
+                          bool *same, ssm_error *err)
 {
     const ssm__normalizer_stage *stage = &run->normalizer->stages[index];
     switch (stage->kind) {
@@ -130,7 +147,7 @@ static ssm_status rewrite(ssm__normalizer_run *run, int index, view *v, ssm_text
         return ssm__unicode_form_write(stage->form, run->unicode, v->text, v->bytes, &run->points,
                                        out, same, err);
     case SSM__NORMALIZER_REPLACE:
-        return replace(run->patterns[index], &stage->content, v, out, err);
+        return replace(run->patterns[index], &stage->content, most, v, out, err);
     case SSM__NORMALIZER_PREPEND:
         return prepend(&stage->content, v, out, err);
     case SSM__NORMALIZER_BYTE_LEVEL:
@@ -148,11 +165,15 @@ ssm_status ssm__normalize(ssm__normalizer_run *run, const char *text, size_t byt
                           const char **out, size_t *out_bytes, bool *keeps_start, ssm_error *err)
 {
     view v = {(const unsigned char *)text, bytes, true};
+    const size_t most = bytes > (SIZE_MAX - GROWTH_FREE) / GROWTH_MOST
+                            ? SIZE_MAX
+                            : bytes * GROWTH_MOST + GROWTH_FREE;
     for (int i = 0; i < run->normalizer->count && v.bytes > 0; i++) {
         ssm_text *buffer = &run->buffers[run->next_buffer];
         bool same = false;
         buffer->bytes = 0;
-        SSM__TRY(rewrite(run, i, &v, buffer, &same, err));
+        SSM__TRY(rewrite(run, i, most, &v, buffer, &same, err));
+        SSM__TRY(same ? SSM_STATUS_OK : check_growth(buffer, most, err));
         if (!same) {
             v.text = (const unsigned char *)buffer->data;
             v.bytes = buffer->bytes;

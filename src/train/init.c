@@ -2,11 +2,15 @@
  * largest shape needs no more than the smallest. */
 #include <ssmscope/init.h>
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -142,6 +146,40 @@ static ssm_status check_directory(const char *directory, ssm_error *err)
         }
     }
     return SSM_STATUS_OK;
+}
+
+/* What an initialisation that was killed left of its weights. */
+static ssm_status remove_remains(const char *path, ssm_error *err)
+{
+    static const char start[] = ".model.safetensors.";
+    DIR *directory = opendir(path);
+    if (directory == NULL) {
+        return errno == ENOMEM ? ssm__fail_memory(err, "a directory", 0) : SSM_STATUS_OK;
+    }
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        if (strncmp(entry->d_name, start, sizeof start - 1) == 0 &&
+            ssm__ends_with(entry->d_name, ".tmp")) {
+            unlinkat(dirfd(directory), entry->d_name, 0);
+        }
+    }
+    closedir(directory);
+    return SSM_STATUS_OK;
+}
+
+/* Makes the directory and locks it until *lock is closed, or the process ends: of two at once both
+ * would say that they had written the model. A file system without locks is used without. */
+static ssm_status take_directory(const char *path, int *lock, ssm_error *err)
+{
+    SSM__TRY(ssm__make_directories(path, err));
+    *lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return ssm__fail(
+            err, SSM_STATUS_FAILED, SSM__IN_FILE(path),
+            "another process is writing into this directory: wait until it is done, or "
+            "choose another");
+    }
+    SSM__TRY(check_directory(path, err)); /* again: it may just have been done */
+    return remove_remains(path, err);
 }
 
 /* ---- the list of tensors --------------------------------------------------------------------- */
@@ -292,8 +330,17 @@ ssm_status ssm_init_write_layers(const ssm_config *config, const ssm_layer_kind 
     SSM__TRY(check_config(&job, err));
     job.original = needs_original(&job);
     SSM__TRY(check_directory(directory, err));
-    SSM__TRY(ssm__make_directories(directory, err));
-    ssm_status status = write_all(&job, directory, err);
+    const bool was_there = ssm__is_directory(directory);
+    int lock = -1;
+    ssm_status status = take_directory(directory, &lock, err);
+    const bool taken = status == SSM_STATUS_OK;
+    status = taken ? write_all(&job, directory, err) : status;
+    if (taken && status != SSM_STATUS_OK && !was_there) {
+        rmdir(directory); /* stays where something else is in it */
+    }
+    if (lock >= 0) {
+        close(lock);
+    }
     free(job.tensors);
     free(job.names);
     free(job.places);

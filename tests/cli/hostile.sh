@@ -151,3 +151,39 @@ says 'locked: another process is recording into this directory'
 [ -z "$(ls -A locked)" ] || fail "the locked directory was touched"
 expect 0 "${record[@]}" -o locked
 diff -r rec locked || fail "recorded after the lock"
+mkdir taken
+flock taken "$SSMSCOPE" init --shape tiny -o taken >out 2>err && fail "a locked directory was initialised"
+says 'taken: another process is writing into this directory'
+[ -z "$(ls -A taken)" ] || fail "the locked directory was touched"
+: >taken/.model.safetensors.0123456789abcdef.tmp
+expect 0 init --shape tiny -o taken
+[ "$(ls -A taken | tr '\n' ' ')" = 'config.json model.safetensors ' ] || fail "remains: $(ls -A taken)"
+
+# --- an initialisation that fails leaves no directory ------------------------------------------------
+code=0
+(ulimit -f 100 && exec "$SSMSCOPE" init --shape tiny -o limited-model >out 2>err) || code=$?
+[ "$code" -eq 1 ] || fail "init under a limit on file sizes: exit $code, not 1"
+[ ! -e limited-model ] || fail "a failed initialisation left $(ls -A limited-model)"
+
+# --- a damaged sum of Grams: said, not left out --------------------------------------------------------
+cp -r rec short
+: >"short/calibration.prose.safetensors"
+expect 3 select short --rule static --budget 8 -o none.safetensors
+says 'short/calibration.prose.safetensors: byte 0: the file has 0 bytes'
+[ ! -e none.safetensors ] || fail "a mask without its error was written"
+
+# --- a normalizer that multiplies ---------------------------------------------------------------------
+stage='{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaaa"}'
+stages=$stage
+for ((i = 1; i < 9; i++)); do stages=$stages,$stage; done
+tr -d '\n' <"$model/tokenizer.json" |
+    sed "s/\"normalizer\": *{[^}]*}/\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[$stages]}/" >tokenizer.json
+echo 'bananas' >bananas
+expect 1 tokenize tokenizer.json bananas
+says 'the normalizer of tokenizer.json makes more than 1050624 bytes'
+
+# --- NaN in config.json is said as it stands there ----------------------------------------------------
+copy nan
+sed -i 's/"state_size": *16/"state_size": NaN/' nan/config.json
+expect 3 info nan
+says 'config.json says state_size = NaN; expected a whole number of 1 or more'
