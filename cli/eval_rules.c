@@ -204,10 +204,15 @@ ssm_status cli_eval_plan(cli_eval_state *state, ssm_error *err)
     const bool windows = state->args->task == NULL && state->protocol < CLI_PROTOCOL_ROLLING;
     ssm_status status = list_models(state, err);
     status = status == SSM_STATUS_OK ? check_recording(state, err) : status;
-    if (status == SSM_STATUS_OK && state->evaluation.adapts && !windows) {
-        return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                        "rules that choose for every window (scheduled, half, prefix, prefix-ramp, "
-                        "regime) are for windows of text: --protocol full or continuation:T");
+    for (int64_t i = 0; i < state->against.count && status == SSM_STATUS_OK && !windows; i++) {
+        const char *name = state->against.values[i];
+        if (ssm_adapt_is_rule(name) &&
+            (state->args->task == NULL || strcmp(name, "scheduled") != 0)) {
+            status = cli_fail(err, SSM_STATUS_USAGE, NULL,
+                              "rule %s chooses for every window of text: it is for --protocol full "
+                              "or continuation:T (scheduled: for tasks, too)",
+                              name);
+        }
     }
     return status == SSM_STATUS_OK && windows ? settle_protocol(state, err) : status;
 }
@@ -235,7 +240,8 @@ ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter
         const ssm_adapt_options options = {.rule = rule,
                                            .budget = args->budget,
                                            .scope = cli_eval_scope(args),
-                                           .window = args->window,
+                                           .window =
+                                               args->task != NULL ? args->max_length : args->window,
                                            .exact_chunks = args->load.exact_chunks,
                                            .pool = pool};
         status =

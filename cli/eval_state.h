@@ -46,6 +46,7 @@ typedef struct cli_variant {
     const char *name; /* as it was asked for: "unpruned", a mask file, a rule */
     bool masked;
     ssm_mask mask;
+    ssm_adapter *adapter; /* `scheduled`: in place of the mask; else NULL */
 } cli_variant;
 
 extern const char cli_unpruned[]; /* "unpruned" */

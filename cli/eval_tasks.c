@@ -49,16 +49,20 @@ static ssm_status score(task_run *run, judged *model, ssm_error *err)
 {
     cli_eval_state *state = run->state;
     ssm_pool *pool = NULL;
+    const ssm_adapter *adapter = model->variant->adapter;
     ssm_status status = cli_pool(state->context, &pool, err);
-    const ssm_task_options options = {.scorer = {.max_length = state->args->max_length,
-                                                 .prefix_id = state->prefix_id,
-                                                 .exact_chunks = state->args->load.exact_chunks,
-                                                 .pool = pool},
-                                      .progress = cli_progress_start(state->context),
-                                      .journal = state->journal,
-                                      .series = model->variant->name};
+    const ssm_task_options options = {
+        .scorer = {.max_length = state->args->max_length,
+                   .prefix_id = state->prefix_id,
+                   .exact_chunks = state->args->load.exact_chunks,
+                   .pool = pool,
+                   .chooser = adapter != NULL ? ssm_adapt_chooser(adapter) : NULL},
+        .progress = cli_progress_start(state->context),
+        .journal = state->journal,
+        .series = model->variant->name};
     if (status == SSM_STATUS_OK) {
-        const ssm_mask *mask = model->variant->masked ? &model->variant->mask : NULL;
+        const bool masked = model->variant->masked && adapter == NULL;
+        const ssm_mask *mask = masked ? &model->variant->mask : NULL;
         status = ssm_task_run(state->source.model, state->source.tokenizer, mask, &run->data,
                               &options, &model->scores, err);
     }
@@ -72,6 +76,30 @@ static ssm_status score(task_run *run, judged *model, ssm_error *err)
         }
     }
     return status;
+}
+
+/* static, scheduled and unpruned, where all three are there. */
+static bool find_recovered(const task_run *run, const judged *models[3])
+{
+    static const char *const names[3] = {"static", "scheduled", "unpruned"};
+    for (int m = 0; m < 3; m++) {
+        models[m] = NULL;
+        for (int64_t i = 0; i < run->n; i++) {
+            if (strcmp(run->models[i].variant->name, names[m]) == 0) {
+                models[m] = &run->models[i];
+            }
+        }
+    }
+    return models[0] != NULL && models[1] != NULL && models[2] != NULL;
+}
+
+static ssm_status recovered(const task_run *run, const judged *const models[3], int metric,
+                            double *share, ssm_interval *interval, ssm_error *err)
+{
+    const ssm_bootstrap_options bootstrap = bootstrap_of(run);
+    return ssm_task_recovered_of(models[0]->scores, models[1]->scores, models[2]->scores,
+                                 run->data.count, (ssm_task_metric)metric, &bootstrap, share,
+                                 interval, err);
 }
 
 /* Items whose context did not fit whole. */
@@ -142,6 +170,28 @@ static ssm_status json_difference(cli_json *json, json_t *object, const task_run
     return status;
 }
 
+static ssm_status json_recovered(cli_json *json, const task_run *run, ssm_error *err)
+{
+    const judged *models[3];
+    ssm_status status = SSM_STATUS_OK;
+    if (!find_recovered(run, models)) {
+        return status;
+    }
+    json_t *object = cli_json_object(json, json->root, "recovered");
+    for (int metric = 0; metric < SSM_METRIC_COUNT && status == SSM_STATUS_OK; metric++) {
+        double share = 0.0;
+        ssm_interval interval = {0};
+        if (has(run, metric)) {
+            status = recovered(run, models, metric, &share, &interval, err);
+            json_t *one =
+                cli_json_object(json, object, ssm_task_metric_name((ssm_task_metric)metric));
+            cli_json_real(json, one, "share", share);
+            json_interval(json, one, "interval", interval);
+        }
+    }
+    return status;
+}
+
 static ssm_status print_json(const task_run *run, ssm_error *err)
 {
     const cli_eval_state *state = run->state;
@@ -174,6 +224,7 @@ static ssm_status print_json(const task_run *run, ssm_error *err)
         status = json_difference(&json, cli_json_object(&json, differences, name), run,
                                  &run->models[i], err);
     }
+    status = status == SSM_STATUS_OK ? json_recovered(&json, run, err) : status;
     if (status != SSM_STATUS_OK) {
         cli_json_free(&json);
         return status;
@@ -232,6 +283,34 @@ static ssm_status print_difference(const task_run *run, const judged *base, ssm_
     return status == SSM_STATUS_OK ? printed : status;
 }
 
+static ssm_status print_recovered(const task_run *run, ssm_error *err)
+{
+    static const char *const headings[] = {"metric", "recovered, %", "95 %", NULL};
+    const judged *models[3];
+    ssm_status status = SSM_STATUS_OK;
+    if (!find_recovered(run, models)) {
+        return status;
+    }
+    printf("\n(scheduled - static) / (unpruned - static)\n");
+    cli_table table = cli_table_create(headings, "lrr");
+    for (int metric = 0; metric < SSM_METRIC_COUNT && status == SSM_STATUS_OK; metric++) {
+        double share = 0.0;
+        ssm_interval interval = {0};
+        if (has(run, metric)) {
+            status = recovered(run, models, metric, &share, &interval, err);
+            cli_table_cell(&table, "%s", ssm_task_metric_name((ssm_task_metric)metric));
+            cli_table_number(&table, 100.0 * share, 1);
+            if (isnan(interval.lo) || isnan(interval.hi)) {
+                cli_table_cell(&table, "-");
+            } else {
+                cli_table_cell(&table, "%.1f to %.1f", 100.0 * interval.lo, 100.0 * interval.hi);
+            }
+        }
+    }
+    ssm_status printed = cli_table_print(&table, stdout, err);
+    return status == SSM_STATUS_OK ? printed : status;
+}
+
 static ssm_status print_text(const task_run *run, ssm_error *err)
 {
     const cli_eval_arguments *args = run->state->args;
@@ -242,6 +321,7 @@ static ssm_status print_text(const task_run *run, ssm_error *err)
     for (int64_t i = 1; i < run->n && status == SSM_STATUS_OK; i++) {
         status = print_difference(run, &run->models[i], err);
     }
+    status = status == SSM_STATUS_OK ? print_recovered(run, err) : status;
     const int64_t truncated = truncated_items(run);
     if (truncated > 0) {
         printf("\n%lld items lost the beginning of their context: it is longer than --max-length "

@@ -41,7 +41,7 @@ static ssm_status add_variant(cli_eval_state *state, const char *name, cli_varia
     const char *mask = name == NULL ? args->mask : NULL;
     const char *rule = name == NULL ? state->rule : NULL;
     if (name != NULL && strcmp(name, cli_unpruned) != 0) {
-        *(cli_is_rule(name) ? &rule : &mask) = name;
+        *(cli_eval_is_rule(name) ? &rule : &mask) = name;
     }
     cli_variant *variant = &variants[*count];
     variant->masked = mask != NULL || rule != NULL;
@@ -52,6 +52,9 @@ static ssm_status add_variant(cli_eval_state *state, const char *name, cli_varia
         }
     }
     (*count)++;
+    if (rule != NULL && ssm_adapt_is_rule(rule)) {
+        return cli_eval_adapter(state, rule, &variant->adapter, err);
+    }
     return variant->masked ? cli_eval_mask(state, mask, rule, &variant->mask, err) : SSM_STATUS_OK;
 }
 
@@ -78,6 +81,7 @@ void cli_variants_free(cli_variant *variants, int64_t count)
 {
     for (int64_t i = 0; variants != NULL && i < count; i++) {
         ssm_mask_free(&variants[i].mask);
+        ssm_adapt_free(variants[i].adapter);
     }
     free(variants);
 }

@@ -27,6 +27,9 @@ typedef struct ssm_scorer_options {
     int32_t prefix_id;  /* context of a continuation that has none; −1: an error */
     bool exact_chunks;  /* of the session */
     ssm_pool *pool;
+    /* NULL: the scorer's mask; else a mask for every input, chosen on all its ids that are run, the
+     * continuation but for its last id included (domain −1). Contexts are then not shared. */
+    const ssm_chooser *chooser;
 } ssm_scorer_options;
 
 typedef struct ssm_continuation_score {
@@ -160,6 +163,15 @@ SSM_API ssm_status ssm_task_difference_of(const ssm_task_score *base, const ssm_
                                           int64_t count, ssm_task_metric metric,
                                           const ssm_bootstrap_options *bootstrap,
                                           ssm_task_difference *out, ssm_error *err);
+
+/* Of what pruning by fixed sets costs, the share that a rule recovers:
+ * (rule − fixed) / (unpruned − fixed), on the same items and resamples. NaN where the fixed sets
+ * cost nothing; the interval as in ssm_capture. */
+SSM_API ssm_status ssm_task_recovered_of(const ssm_task_score *fixed, const ssm_task_score *rule,
+                                         const ssm_task_score *unpruned, int64_t count,
+                                         ssm_task_metric metric,
+                                         const ssm_bootstrap_options *bootstrap, double *share,
+                                         ssm_interval *interval, ssm_error *err);
 
 /* ---- the harness's output file ----------------------------------------------------------------
  */

@@ -151,13 +151,15 @@ static double statistic(const sample *s, const sums *of)
     return gain > 0.0 ? (value - exp(of[1].nll / of[1].tokens)) / gain : (double)NAN;
 }
 
-/* The defined values, sorted, with the undefined ones at the far end of either bound: the interval
- * is then too wide, never too narrow, and NaN where more than 2.5 % are undefined. */
-static ssm_interval with_undefined(const double *defined, int64_t n_defined, int64_t n)
+ssm_interval ssm__interval_of(double *defined, int64_t n_defined, int64_t n)
 {
     const double last = (double)(n_defined - 1);
     const double lo = (0.025 * (double)(n - 1) - (double)(n - n_defined)) / last;
     const double hi = 0.975 * (double)(n - 1) / last;
+    ssm__sort(defined, n_defined);
+    if (n_defined == n && n > 0) {
+        return (ssm_interval){ssm__quantile(defined, n, 0.025), ssm__quantile(defined, n, 0.975)};
+    }
     if (n_defined < 2 || lo < 0.0 || hi > 1.0) {
         return (ssm_interval){(double)NAN, (double)NAN};
     }
@@ -178,10 +180,7 @@ static ssm_interval interval(const sample *s, scheme how)
     if (defined == 0 || (defined < n && s->n_models < 3)) {
         return (ssm_interval){(double)NAN, (double)NAN};
     }
-    ssm__sort(s->values, defined);
-    return defined == n ? (ssm_interval){ssm__quantile(s->values, n, 0.025),
-                                         ssm__quantile(s->values, n, 0.975)}
-                        : with_undefined(s->values, defined, n);
+    return ssm__interval_of(s->values, defined, n);
 }
 
 /* The statistic of the windows as they are. */

@@ -71,7 +71,7 @@ ssm_status ssm_scorer_create(const ssm_model *model, const ssm_tokenizer *tokeni
         status = ssm_session_create(model, &session, &scorer->session, err);
     }
     if (status == SSM_STATUS_OK) {
-        status = ssm_session_set_mask(scorer->session, mask, -1, err);
+        status = ssm_session_set_mask(scorer->session, options->chooser ? NULL : mask, -1, err);
     }
     if (status != SSM_STATUS_OK) {
         ssm_scorer_free(scorer);
@@ -153,6 +153,19 @@ static ssm_status run_context(ssm_scorer *scorer, const int32_t *ids, int64_t co
     return SSM_STATUS_OK;
 }
 
+/* The mask of an input is the chooser's, where there is one: no state of another input holds. */
+static ssm_status choose(ssm_scorer *scorer, const int32_t *ids, int64_t count, ssm_error *err)
+{
+    const ssm_chooser *chooser = scorer->options.chooser;
+    const ssm_mask *mask = NULL;
+    if (!chooser) {
+        return SSM_STATUS_OK;
+    }
+    scorer->saved = false;
+    SSM__TRY(chooser->choose(chooser->context, -1, ids, count, &mask, err));
+    return ssm_session_set_mask(scorer->session, mask, -1, err);
+}
+
 /* ids: context, then `scored` ids to score. */
 static ssm_status score_ids(ssm_scorer *scorer, const int32_t *ids, int64_t count, int64_t scored,
                             ssm_continuation_score *out, ssm_error *err)
@@ -175,6 +188,7 @@ static ssm_status score_ids(ssm_scorer *scorer, const int32_t *ids, int64_t coun
         count = most + 1;
     }
     const int64_t context = count - scored;
+    SSM__TRY(choose(scorer, ids, count - 1, err));
     SSM__TRY(run_context(scorer, ids, context, err));
     row_sum sum = {.model = scorer->model, .targets = ids + context + 1, .out = out};
     add_row(&sum, scorer->last, ids[context]);

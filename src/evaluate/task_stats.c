@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/quantile.h"
 #include "evaluate/mersenne.h"
+#include "evaluate/windows.h"
 
 enum { CHUNK = 1000 }; /* of the harness's bootstrap */
 
@@ -194,5 +195,72 @@ ssm_status ssm_task_difference_of(const ssm_task_score *base, const ssm_task_sco
     }
     free(a);
     free(b);
+    return status;
+}
+
+/* ---- what a rule recovers -------------------------------------------------------------------- */
+
+/* Three models' means over the same items: fixed, rule, unpruned. */
+static double recovered(const double sums[3], int64_t n, ssm_task_metric metric)
+{
+    const double fixed = finish(sums[0] / (double)n, metric);
+    const double rule = finish(sums[1] / (double)n, metric);
+    const double unpruned = finish(sums[2] / (double)n, metric);
+    const double cost = ssm_task_metric_higher(metric) ? unpruned - fixed : fixed - unpruned;
+    return cost > 0.0 ? (rule - fixed) / (unpruned - fixed) : (double)NAN;
+}
+
+/* The share in every resample: results [resamples + 1], the undefined ones left out. */
+static int64_t recover(double *const values[3], int64_t n, ssm_task_metric metric,
+                       const ssm_bootstrap_options *bootstrap, double *results)
+{
+    ssm_rng rng = ssm_rng_create(bootstrap->seed, "bootstrap/items");
+    int64_t defined = 0;
+    for (int64_t b = 0; b < bootstrap->resamples; b++) {
+        double sums[3] = {0.0, 0.0, 0.0};
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t k = (int64_t)ssm_rng_below(&rng, (uint64_t)n);
+            for (int m = 0; m < 3; m++) {
+                sums[m] += values[m][k];
+            }
+        }
+        results[defined] = recovered(sums, n, metric);
+        defined += isnan(results[defined]) ? 0 : 1;
+    }
+    return defined;
+}
+
+ssm_status ssm_task_recovered_of(const ssm_task_score *fixed, const ssm_task_score *rule,
+                                 const ssm_task_score *unpruned, int64_t count,
+                                 ssm_task_metric metric, const ssm_bootstrap_options *bootstrap,
+                                 double *share, ssm_interval *interval, ssm_error *err)
+{
+    const ssm_task_score *const models[3] = {fixed, rule, unpruned};
+    double *values[3] = {NULL, NULL, NULL};
+    double sums[3] = {0.0, 0.0, 0.0};
+    double *results = NULL;
+    ssm_status status = SSM_STATUS_OK;
+    for (int m = 0; m < 3 && status == SSM_STATUS_OK; m++) {
+        status = values_of(models[m], count, metric, bootstrap, &values[m], err);
+        for (int64_t i = 0; i < count && status == SSM_STATUS_OK; i++) {
+            sums[m] += values[m][i];
+        }
+    }
+    size_t bytes = 0;
+    if (status == SSM_STATUS_OK) {
+        results = ssm__mul_size((size_t)bootstrap->resamples + 1, sizeof *results, &bytes)
+                      ? malloc(bytes)
+                      : NULL;
+        status = results ? SSM_STATUS_OK : ssm__fail_memory(err, "resamples", bytes);
+    }
+    if (status == SSM_STATUS_OK) {
+        *share = recovered(sums, count, metric);
+        const int64_t defined = recover(values, count, metric, bootstrap, results);
+        *interval = ssm__interval_of(results, defined, bootstrap->resamples);
+    }
+    for (int m = 0; m < 3; m++) {
+        free(values[m]);
+    }
+    free(results);
     return status;
 }

@@ -23,4 +23,9 @@ ssm_status ssm__mean_of(const ssm_window_score *scores, int64_t count, int64_t n
                         const ssm_bootstrap_options *bootstrap, double *mean, ssm_interval *window,
                         ssm_error *err);
 
+/* 95 % percentiles of n resamples of which n_defined are defined, in any order (sorted here). The
+ * others stand at the far end of either bound: the interval is too wide, never too narrow, and NaN
+ * where more than 2.5 % are undefined, or n is 0. */
+ssm_interval ssm__interval_of(double *defined, int64_t n_defined, int64_t n);
+
 #endif

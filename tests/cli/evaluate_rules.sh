@@ -55,6 +55,17 @@ expect 0 "${how[@]}" "${rule[@]}" --against scheduled --json --items i.jsonl --r
 same out whole.json 'resumed'
 same i.jsonl i.whole 'the items of a resumed eval'
 
+# ---- tasks: a set for every passage -------------------------------------------------------------
+task=(eval tiny --task lambada --data "$SOURCE_DIR/tests/golden/tasks/lambada_openai.jsonl"
+    --limit 12 --harness-bootstrap 0 --bootstrap 50 --recording rec)
+expect 0 "${task[@]}" --budget 4 --rule scheduled
+prints '(scheduled - static) / (unpruned - static)'
+expect 0 "${task[@]}" --budget 4 --rule scheduled --json
+prints '"recovered"'
+expect 0 "${task[@]}" --budget 16 --rule scheduled --json
+[ "$(grep '"perplexity": [0-9]' out | tr -dc '0-9.\n' | sort -u | wc -l)" -eq 1 ] ||
+    fail 'a task with all modes kept'
+
 # ---- mistakes -----------------------------------------------------------------------------------
 expect 2 "${how[@]}" --rule scheduled --budget 4
 says 'needs --recording'
@@ -83,11 +94,11 @@ expect 0 init --shape tiny -o other --seed 7 -q
 cp "$SOURCE_DIR/models/tiny/tokenizer.json" other/
 expect 3 eval other "${texts[@]}" --window 128 "${rule[@]}" --rule scheduled
 says 'the recording is of model'
-expect 2 eval tiny --task piqa --data "$SOURCE_DIR/tests/golden/tasks/piqa.jsonl" "${rule[@]}" \
-    --rule scheduled
-says 'windows of text'
+tasks="$SOURCE_DIR/tests/golden/tasks"
+expect 2 eval tiny --task piqa --data "$tasks/piqa.jsonl" "${rule[@]}" --rule half
+says 'rule half chooses for every window'
 expect 2 eval tiny a.txt --protocol rolling "${rule[@]}" --rule half
-says 'windows of text'
+says 'for every window of text'
 
 # ---- Mamba-2 ------------------------------------------------------------------------------------
 expect 0 init --shape tiny-mamba2 -o m2 -q
