@@ -236,7 +236,8 @@ static const cli_option select_options[] = {
          "hankel-adjoint, last (one threshold for all layers; last:squared), activity, random, "
          "optimal (the best of all sets, up to 20 modes), greedy-swap (the same without looking "
          "everywhere), compensated (static with weights that make up for what is dropped; "
-         "compensated:RULE for other sets)."},
+         "compensated:RULE for other sets), compensated-shared (the same with weights that prune "
+         "can fold into a smaller checkpoint)."},
     {.name = "mask",
      .kind = CLI_TEXT,
      .into = offsetof(select_arguments, mask),

@@ -22,7 +22,8 @@ typedef struct ssm_select_options {
     ssm_isa isa;       /* of its kernel; AUTO: the best of this machine. The sets are the same */
 } ssm_select_options;
 
-/* Names of the rules, NULL-terminated. `last` and `compensated` take a parameter behind a colon. */
+/* Names of the rules, NULL-terminated. `last`, `compensated` and
+ * `compensated-shared` take a parameter behind a colon. */
 SSM_API const char *const *ssm_select_rules(void);
 /* True for a name of a rule, with or without its parameter. */
 SSM_API bool ssm_select_is_rule(const char *rule);

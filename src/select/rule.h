@@ -34,10 +34,11 @@ typedef ssm_status ssm__choose_fn(const ssm__selection *selection, int64_t layer
 
 enum {
     SSM__NEEDS_CALIBRATION = 1,
-    SSM__NEEDS_GRAM = 2, /* Mamba-2: of heads, so not for channels */
-    SSM__BY_ROW = 4,     /* moments: the same */
-    SSM__NO_HEADS = 8,   /* not defined for Mamba-2 */
-    SSM__GLOBAL = 16     /* one threshold for all layers: budgets differ (ssm__last_counts) */
+    SSM__NEEDS_GRAM = 2,  /* Mamba-2: of heads, so not for channels */
+    SSM__BY_ROW = 4,      /* moments: the same */
+    SSM__NO_HEADS = 8,    /* not defined for Mamba-2 */
+    SSM__GLOBAL = 16,     /* one threshold for all layers: budgets differ (ssm__last_counts) */
+    SSM__SHARED_SETS = 32 /* sets of layers, or of groups of heads */
 };
 
 struct ssm__rule {
@@ -51,7 +52,7 @@ struct ssm__rule {
 
 extern const ssm__rule ssm__rule_static, ssm__rule_hankel, ssm__rule_hankel_adjoint, ssm__rule_last,
     ssm__rule_activity, ssm__rule_random, ssm__rule_optimal, ssm__rule_greedy_swap,
-    ssm__rule_compensated;
+    ssm__rule_compensated, ssm__rule_compensated_shared;
 
 /* ---- select.c -------------------------------------------------------------------------------- */
 
@@ -86,5 +87,14 @@ void ssm__compensate(const double *gram, int64_t d_state, const uint8_t *keep, d
                      double *matrix, double *vector, float *out);
 /* Gives the mask its weights. */
 ssm_status ssm__add_compensation(const ssm__selection *selection, ssm_mask *mask, ssm_error *err);
+/* Solves A x = b in place by Cholesky, A [k][k] lower. A variable whose pivot is nothing but
+ * rounding is left out: its x is 0. */
+void ssm__solve_positive(double *A, int64_t k, double *b);
+
+/* ---- rule_compensated_shared.c --------------------------------------------------------------- */
+
+/* Gives the mask the weights that a checkpoint has places for. */
+ssm_status ssm__add_shared_compensation(const ssm__selection *selection, ssm_mask *mask,
+                                        ssm_error *err);
 
 #endif

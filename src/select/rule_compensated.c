@@ -24,9 +24,7 @@ static double entry(const double *gram, int64_t i, int64_t j, int64_t n)
     return gram[i < j ? ssm__gram_index(i, j, n) : ssm__gram_index(j, i, n)];
 }
 
-/* Solves A x = b in place by Cholesky, A [k][k] lower. A variable whose pivot is nothing but
- * rounding is left out: its x is 0. */
-static void solve(double *A, int64_t k, double *b)
+void ssm__solve_positive(double *A, int64_t k, double *b)
 {
     for (int64_t j = 0; j < k; j++) {
         double *row = A + j * k;
@@ -81,7 +79,7 @@ void ssm__compensate(const double *gram, int64_t d_state, const uint8_t *keep, d
             vector[row] += keep[j] ? 0.0 : entry(gram, i, j, n);
         }
     }
-    solve(matrix, k, vector);
+    ssm__solve_positive(matrix, k, vector);
     row = 0;
     for (int64_t i = 0; i <= n; i++) {
         out[i] = i == n || keep[i] ? (float)(1.0 + vector[row++]) : 0.0F;
@@ -121,6 +119,9 @@ static ssm_status compensate_layer(const ssm__selection *s, int64_t layer, const
 
 ssm_status ssm__add_compensation(const ssm__selection *s, ssm_mask *mask, ssm_error *err)
 {
+    if (s->rule == &ssm__rule_compensated_shared) {
+        return ssm__add_shared_compensation(s, mask, err);
+    }
     const size_t n = (size_t)s->d_state + 1;
     const size_t entries = (size_t)(s->rows * ssm__gram_entries(s->d_state));
     scratch work = {.gram = malloc(entries * sizeof(double)),

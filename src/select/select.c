@@ -20,7 +20,8 @@
     X(random, "random")                                                                            \
     X(optimal, "optimal")                                                                          \
     X(greedy_swap, "greedy-swap")                                                                  \
-    X(compensated, "compensated")
+    X(compensated, "compensated")                                                                  \
+    X(compensated_shared, "compensated-shared")
 
 #define RULE_ENTRY(identifier, name) &ssm__rule_##identifier,
 static const ssm__rule *const rules[] = {RULES(RULE_ENTRY)};
@@ -163,6 +164,15 @@ static ssm_status check_needs(const ssm__selection *s, const ssm__rule *rule, ss
                          "choose --scope head, group or layer",
                          rule->name, (rule->needs & SSM__BY_ROW) != 0 ? "moments" : "the Gram",
                          ssm_family_name(info->family));
+    }
+    const char *scope = s->options->scope == NULL ? "channel" : s->options->scope;
+    if ((rule->needs & SSM__SHARED_SETS) != 0 && strcmp(scope, "layer") != 0 &&
+        strcmp(scope, "group") != 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "rule %s gives weights that a smaller checkpoint has places for, and a "
+                         "checkpoint has sets of a layer (Mamba-2: or group) only: choose --scope "
+                         "layer, or rule compensated",
+                         rule->name);
     }
     if ((rule->needs & SSM__NEEDS_CALIBRATION) != 0 &&
         !ssm__has_windows(s->recording, SSM_ROLE_CALIBRATION)) {

@@ -33,6 +33,15 @@ prints "original layout, torch"
 expect 0 run original-small --prompt 'In the beginning' -n 12
 same out first "the pruned original says something else"
 
+# Weights that a checkpoint has places for: another mask, and the text of that masked run.
+mask folds.st --rule compensated-shared --scope layer
+expect 0 prune tiny --mask folds.st -o folded
+prints "with the mask's weights folded in"
+expect 0 run tiny --mask folds.st --prompt 'In the beginning' -n 12
+cp out first
+expect 0 run folded --prompt 'In the beginning' -n 12
+same out first "the model with folded weights says something else"
+
 # --- refusals -----------------------------------------------------------------------------------------
 expect 2 prune tiny --mask channel.st -o x
 says 'make the mask with select --scope layer'
@@ -65,6 +74,10 @@ for family in mamba2 falcon-mamba; do
 done
 expect 0 prune mamba2 --mask mamba2.st -o mamba2-small
 prints '5 of '
+"$SSMSCOPE" select mamba2-rec --rule compensated-shared --budget 5 --scope group -o folds.st -q >out 2>err ||
+    fail "select compensated-shared on Mamba-2"
+expect 0 prune mamba2 --mask folds.st -o mamba2-folded
+prints "with the mask's weights folded in"
 expect 0 run mamba2 --mask mamba2.st --prompt 'In the beginning' -n 12
 cp out first
 expect 0 run mamba2-small --prompt 'In the beginning' -n 12

@@ -127,7 +127,8 @@ static ssm_status run_rules(void *context, ssm_error *err)
     const char *rule = context;
     ssm_recording *recording = NULL;
     SSM__TRY(ssm_recording_open(directory, &recording, err));
-    ssm_select_options options = {.rule = rule, .budget = 1};
+    const bool shared = strcmp(rule, "compensated-shared") == 0;
+    ssm_select_options options = {.rule = rule, .budget = 1, .scope = shared ? "layer" : "channel"};
     ssm_mask mask = {0};
     ssm_error_curve curve = {0};
     ssm_status status = ssm_select(recording, &options, &mask, err);
@@ -152,8 +153,8 @@ static void reading(void **state)
     check((failalloc_case){.name = "ssm_recording", .run = run_reading, .dense = DENSE});
     check((failalloc_case){.name = "ssm_metrics_compute", .run = run_metrics, .dense = DENSE});
     check((failalloc_case){.name = "ssm_select", .run = run_select, .dense = DENSE});
-    static char rules[][32] = {"last", "greedy-swap", "compensated:optimal"};
-    for (int i = 0; i < 3; i++) {
+    static char rules[][32] = {"last", "greedy-swap", "compensated:optimal", "compensated-shared"};
+    for (int i = 0; i < 4; i++) {
         check((failalloc_case){
             .name = rules[i], .run = run_rules, .context = rules[i], .dense = DENSE});
     }

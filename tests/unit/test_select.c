@@ -144,9 +144,9 @@ static void requests_that_cannot_be_met_are_refused(void **state)
 static void the_rules_have_names(void **state)
 {
     (void)state;
-    static const char *const expected[] = {"static",  "hankel",      "hankel-adjoint",
-                                           "last",    "activity",    "random",
-                                           "optimal", "greedy-swap", "compensated"};
+    static const char *const expected[] = {
+        "static", "hankel",  "hankel-adjoint", "last",        "activity",
+        "random", "optimal", "greedy-swap",    "compensated", "compensated-shared"};
     const char *const *names = ssm_select_rules();
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         assert_string_equal(names[i], expected[i]);
