@@ -277,8 +277,8 @@ static void a_plain_toy_is_ok(void **state)
     (void)state;
     static const char *const said[] = {
         "39 tensors in 1 file",
-        "embedding F32; head F32; projections F32; conv1d F32; A_log, D and dt bias F32; norms "
-        "and biases F32; everything is computed in F32",
+        ("embedding F32; head F32; projections F32; conv1d F32; A_log, D and dt bias F32; norms "
+         "and biases F32; everything is computed in F32"),
         "every weight is finite",
         "step sizes at the bias alone, softplus(dt bias): 0.0",
         "the step size dt is not clamped",
