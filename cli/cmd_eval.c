@@ -200,6 +200,7 @@ static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
 {
     const cli_eval_arguments *args = state->args;
     const bool rolling = state->protocol >= CLI_PROTOCOL_ROLLING;
+    const bool windows = args->task == NULL && !rolling;
     const char *wrong = NULL;
     if (args->task != NULL && args->texts.count > 0) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL,
@@ -228,6 +229,12 @@ static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
         wrong = "--harness-json is for --task and for --protocol rolling --documents wikitext";
     } else if (!rolling && args->documents != 0) {
         wrong = "--documents is for --protocol rolling and stateful";
+    } else if (!windows &&
+               (args->window != CLI_EVAL_WINDOW || args->windows != 0 || args->offset != 0)) {
+        wrong = "--window, --windows and --offset are for windows of text; a task or a whole "
+                "document takes all of it, --max-length tokens at once";
+    } else if (windows && args->max_length != CLI_EVAL_MAX_LENGTH) {
+        wrong = "--max-length is for --task and --protocol rolling; windows have --window tokens";
     }
     return wrong == NULL ? SSM_STATUS_OK : cli_fail(err, SSM_STATUS_USAGE, NULL, "%s", wrong);
 }

@@ -14,6 +14,9 @@ typedef enum cli_eval_protocol {
     CLI_PROTOCOL_STATEFUL
 } cli_eval_protocol;
 
+/* The defaults of --window and --max-length: another value was asked for. */
+enum { CLI_EVAL_WINDOW = 1024, CLI_EVAL_MAX_LENGTH = 2048 };
+
 typedef struct cli_eval_arguments {
     const char *model, *mask, *rule, *recording, *protocol;
     const char *task, *data, *prefix_token, *harness_json, *items;

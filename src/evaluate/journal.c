@@ -51,7 +51,7 @@ static ssm_status write_all(ssm_journal *journal, const char *data, size_t bytes
             continue;
         }
         if (wrote <= 0) {
-            return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "writing",
+            return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "cannot be written",
                                    wrote < 0 ? errno : EIO);
         }
         data += wrote;
@@ -165,13 +165,17 @@ static ssm_status take_up(ssm_journal *journal, const char *identity, size_t *wh
 static ssm_status start(ssm_journal *journal, const char *identity, bool resume, ssm_error *err)
 {
     size_t whole = 0;
+    if (ssm__is_directory(journal->path)) { /* said before the work, not behind it */
+        return ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(journal->path),
+                         "cannot be written: it names a directory, not a file");
+    }
     if (resume) {
         SSM__TRY(take_up(journal, identity, &whole, err));
     }
     journal->file = open(journal->partial, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (journal->file < 0 || ftruncate(journal->file, (off_t)whole) != 0) {
-        return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "opening for writing",
-                               errno);
+        return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial,
+                               "cannot be opened for writing", errno);
     }
     if (whole > 0) {
         return SSM_STATUS_OK;
@@ -223,13 +227,16 @@ ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err
     }
     ssm_status status = SSM_STATUS_OK;
     if (finished && fsync(journal->file) != 0 && errno != EINVAL && errno != EROFS) {
-        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "writing", errno);
+        status =
+            ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "cannot be written", errno);
     }
     if (journal->file >= 0 && close(journal->file) != 0 && status == SSM_STATUS_OK && finished) {
-        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "closing", errno);
+        status =
+            ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "cannot be written", errno);
     }
     if (finished && status == SSM_STATUS_OK && rename(journal->partial, journal->path) != 0) {
-        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->path, "renaming to", errno);
+        status = ssm__fail_errno(err, SSM_STATUS_FAILED, journal->path,
+                                 "cannot be put in its place", errno);
     }
     json_decref(journal->lines);
     free(journal->partial);

@@ -109,3 +109,20 @@ mv i.jsonl i.jsonl.partial
 expect 3 eval tiny --task piqa --data "$tasks/piqa.jsonl" --limit 3 --items i.jsonl --resume
 says 'holds the items of other work'
 [ ! -e i.jsonl ] || fail 'i.jsonl appeared'
+# What a way to score does not look at is not accepted in silence.
+for words in '--window 64' '--windows 2' '--offset 1'; do
+    # shellcheck disable=SC2086
+    expect 2 eval tiny --task piqa --data "$tasks/piqa.jsonl" $words
+    says 'are for windows of text'
+    # shellcheck disable=SC2086
+    expect 2 eval tiny a.txt --protocol rolling $words
+    says 'are for windows of text'
+done
+expect 2 eval tiny a.txt --window 64 --max-length 64
+says '--max-length is for --task'
+# A place that the items cannot take is said before the work.
+mkdir items-here
+expect 1 eval tiny --task piqa --data "$tasks/piqa.jsonl" --items items-here
+says 'items-here: cannot be written: it names a directory, not a file'
+silent
+[ ! -e items-here.partial ] || fail 'a journal was begun for a directory'
