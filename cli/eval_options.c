@@ -32,7 +32,7 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .help =
          "Choose the modes by a rule, with --recording and --budget: one of select, or one that "
          "chooses anew for every window (scheduled, half, prefix:T, prefix-ramp:T) or domain "
-         "(regime). Those are compared with static, too."},
+         "(regime), which are compared with static, too; ghost calibrates layer after layer."},
     {.name = "recording",
      .kind = CLI_TEXT,
      .into = offsetof(cli_eval_arguments, recording),

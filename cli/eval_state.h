@@ -68,6 +68,10 @@ void cli_eval_plan_free(cli_eval_state *state);
 ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter **out,
                             ssm_error *err);
 
+/* The one mask of a rule: of `select`, or ghost, which runs the model. *out for ssm_mask_free. */
+ssm_status cli_eval_rule_mask(cli_eval_state *state, const char *rule, ssm_mask *out,
+                              ssm_error *err);
+
 /* A mask file, or a rule run on the recording of the command. */
 ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
                          ssm_error *err);

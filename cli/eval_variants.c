@@ -20,15 +20,10 @@ const char *cli_eval_scope(const cli_eval_arguments *args)
 ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
                          ssm_error *err)
 {
-    const cli_eval_arguments *args = state->args;
     if (mask != NULL) {
         return cli_mask_read(mask, &state->source, out, err);
     }
-    const ssm_select_options options = {.rule = rule,
-                                        .budget = args->budget,
-                                        .scope = cli_eval_scope(args),
-                                        .seed = (uint64_t)args->seed};
-    return cli_mask_select(args->recording, &state->source, &options, out, err);
+    return cli_eval_rule_mask(state, rule, out, err);
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */

@@ -50,6 +50,18 @@ SSM_API void ssm_adapt_free(ssm_adapter *adapter);
 /* For ssm_score_options. Runs the model over what the rule looks at. */
 SSM_API const ssm_chooser *ssm_adapt_chooser(const ssm_adapter *adapter);
 
+/* GHOST (arXiv 2602.11408), for Mamba-2: one mask, its layers chosen one after the other, each on
+ * the calibration windows as the pruned layers before it give them. The score of a group's mode is
+ * the root mean square of C_n x over heads, channels and tokens; a layer keeps the budget ·
+ * n_groups highest of all its groups' modes (so a group's budget is `budget` in the mean). *zeroed:
+ * share of the modes that the engine's own factors drop. recording: as above. Owner of *out: the
+ * caller, ssm_mask_free. Errors: USAGE (another family, layers of attention, budget, no calibration
+ * windows), FILE, FAILED (a layer was not pruned as asked), MEMORY (all calibration windows'
+ * streams are held). */
+SSM_API ssm_status ssm_ghost_select(const ssm_model *model, ssm_recording *recording,
+                                    int64_t budget, ssm_pool *pool, ssm_mask *out, double *zeroed,
+                                    ssm_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -111,5 +111,12 @@ expect 0 "${how[@]}" --scope head --rule scheduled --against half --against pref
     --against prefix-ramp:64 --against regime
 prints 'prefix-ramp:64 - prefix:32'
 expect 0 "${how[@]}" --rule scheduled --against regime
+expect 0 "${how[@]}" --scope group --rule ghost --against static --against scheduled
+says 'ghost: 87.50 % of the state is zeroed'
+prints 'static - ghost'
+expect 2 "${how[@]}" --scope head --rule ghost
+says 'give --scope group'
+expect 2 eval tiny "${texts[@]}" "${rule[@]}" --window 128 --rule ghost
+says 'it is defined for Mamba-2, not for mamba'
 expect 2 "${how[@]}" --rule prefix-ramp:64
 says 'per head, not per channel'
