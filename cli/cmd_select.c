@@ -72,16 +72,28 @@ static ssm_status print_json(const select_run *run, mask_sums sums, ssm_error *e
     return cli_json_print(&json, err);
 }
 
+/* What has a set of its own, as "384 channels of 8 layers": that many in every layer. */
+static void print_sharers(const select_run *run, mask_sums sums)
+{
+    const ssm_mask *mask = &run->mask;
+    const int64_t groups = ssm_recording_get_info(run->recording)->n_groups;
+    if (strcmp(mask->scope, "layer") == 0) {
+        printf("%lld layers", (long long)sums.layers);
+        return;
+    }
+    const int64_t sets = strcmp(mask->scope, "group") == 0 ? groups : mask->n_channels;
+    printf("%lld %s%s of %lld layers", (long long)sets, mask->scope, sets == 1 ? "" : "s",
+           (long long)sums.layers);
+}
+
 static void print_for_people(const select_run *run, mask_sums sums)
 {
     const ssm_mask *mask = &run->mask;
-    const bool shared = strcmp(mask->scope, "layer") == 0 || strcmp(mask->scope, "group") == 0;
-    printf("%s: rule %s\n%lld of %lld modes kept%s in each of %lld %ss of %lld layers (%.1f %% of "
-           "the state)\n",
-           run->args->output, mask->rule, (long long)mask->budget, (long long)mask->d_state,
-           mask->mean_budget ? " on average" : "",
-           shared ? (long long)sums.layers : (long long)mask->n_channels, mask->scope,
-           (long long)sums.layers, 100.0 * (double)sums.kept / (double)sums.modes);
+    printf("%s: rule %s\n%lld of %lld modes kept%s in each of ", run->args->output, mask->rule,
+           (long long)mask->budget, (long long)mask->d_state,
+           mask->mean_budget ? " on average" : "");
+    print_sharers(run, sums);
+    printf(" (%.1f %% of the state)\n", 100.0 * (double)sums.kept / (double)sums.modes);
     if (mask->weight != NULL) {
         printf("weights by least squares with ridge %g: error %.5f on the calibration windows, "
                "%.5f without them\n",

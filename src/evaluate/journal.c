@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -162,6 +164,22 @@ static ssm_status take_up(ssm_journal *journal, const char *identity, size_t *wh
     return status;
 }
 
+/* Until the file is closed, or the process ends: two writers would cut off each other's lines. The
+ * one that it was opened beside may just have given it its final name. A file system without locks
+ * is used without. */
+static ssm_status lock(const ssm_journal *journal, ssm_error *err)
+{
+    struct stat opened, named;
+    const bool taken = flock(journal->file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (taken || fstat(journal->file, &opened) != 0 || stat(journal->partial, &named) != 0 ||
+        opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
+        return ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(journal->partial),
+                         "another process is writing this file: wait until it is done, or give "
+                         "another one");
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status start(ssm_journal *journal, const char *identity, bool resume, ssm_error *err)
 {
     size_t whole = 0;
@@ -169,13 +187,18 @@ static ssm_status start(ssm_journal *journal, const char *identity, bool resume,
         return ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(journal->path),
                          "cannot be written: it names a directory, not a file");
     }
+    journal->file = open(journal->partial, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (journal->file < 0) {
+        return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial,
+                               "cannot be opened for writing", errno);
+    }
+    SSM__TRY(lock(journal, err));
     if (resume) {
         SSM__TRY(take_up(journal, identity, &whole, err));
     }
-    journal->file = open(journal->partial, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (journal->file < 0 || ftruncate(journal->file, (off_t)whole) != 0) {
-        return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial,
-                               "cannot be opened for writing", errno);
+    if (ftruncate(journal->file, (off_t)whole) != 0) {
+        return ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "cannot be written",
+                               errno);
     }
     if (whole > 0) {
         return SSM_STATUS_OK;

@@ -126,3 +126,10 @@ expect 1 eval tiny --task piqa --data "$tasks/piqa.jsonl" --items items-here
 says 'items-here: cannot be written: it names a directory, not a file'
 silent
 [ ! -e items-here.partial ] || fail 'a journal was begun for a directory'
+# Two at once: the second does not touch the first one's lines.
+echo 'lines of the first' >both.jsonl.partial
+cp both.jsonl.partial before
+flock both.jsonl.partial "$SSMSCOPE" eval tiny --task piqa --data "$tasks/piqa.jsonl" --items both.jsonl \
+    >out 2>err && fail 'a locked journal was written'
+says 'both.jsonl.partial: another process is writing this file'
+same both.jsonl.partial before 'a locked journal'

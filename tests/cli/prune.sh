@@ -7,6 +7,7 @@ piece prose 3000 >prose.txt
     fail "record"
 mask() { "$SSMSCOPE" select rec --budget 8 "${@:2}" -o "$1" -q >out 2>err || fail "select ${*:2}"; }
 mask layer.st --rule static --scope layer
+prints 'modes kept in each of 8 layers ('
 mask channel.st --rule static
 mask last.st --rule last
 mask weights.st --rule compensated --scope layer
