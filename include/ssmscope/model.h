@@ -176,7 +176,7 @@ SSM_API ssm_status ssm_session_nll(ssm_session *session, const int32_t *ids, int
 /* The state (not the mask) as one block of ssm_session_state_size bytes, which grows with the
  * position where there are layers of attention; restoring gives the same
  * bits as never having left. A block carries shape and position; restore of a block of another
- * model is a USAGE error, MEMORY as in forward. */
+ * model, or of numbers that are not finite, is a USAGE error, MEMORY as in forward. */
 SSM_API size_t ssm_session_state_size(const ssm_session *session);
 SSM_API void ssm_session_save(const ssm_session *session, void *out);
 SSM_API ssm_status ssm_session_restore(ssm_session *session, const void *block, size_t bytes,

@@ -92,13 +92,34 @@ static ssm_status read_header(const ssm_session *session, const void *block, siz
     return SSM_STATUS_OK;
 }
 
+/* A pass refuses what is not finite, so no session saved such a state: said here, where the block
+ * is at fault, and not by a layer that could only blame the weights. */
+static ssm_status check_finite(const unsigned char *data, size_t bytes, ssm_error *err)
+{
+    const uint32_t exponent = UINT32_C(0x7f800000);
+    for (size_t at = 0; at + sizeof(float) <= bytes; at += sizeof(float)) {
+        uint32_t bits;
+        memcpy(&bits, data + at, sizeof bits);
+        if ((bits & exponent) == exponent) {
+            float value;
+            memcpy(&value, data + at, sizeof value);
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "number %zu of the saved state is %g; expected a finite number: the "
+                             "state is damaged",
+                             at / sizeof(float), (double)value);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm_session_restore(ssm_session *session, const void *block, size_t bytes,
                                ssm_error *err)
 {
     state_header header;
     SSM__TRY(read_header(session, block, bytes, &header, err));
-    SSM__TRY(ssm__cache_reserve(session, header.position, err));
     const unsigned char *data = (const unsigned char *)block + sizeof header;
+    SSM__TRY(check_finite(data, bytes - sizeof header, err));
+    SSM__TRY(ssm__cache_reserve(session, header.position, err));
     memcpy(session->conv_history, data, conv_bytes(session));
     data += conv_bytes(session);
     memcpy(session->ssm_state, data, ssm_bytes(session));

@@ -1,5 +1,6 @@
 /* What must give the same bits: any chunking, any number of threads, any instruction set, a state
  * saved and restored; and what a session promises about bad ids, lengths and blocks. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -300,6 +301,15 @@ static void test_blocks_that_do_not_fit(void **state)
     assert_int_equal(ssm_session_restore(session, block, bytes, NULL), SSM_STATUS_USAGE);
     ssm_session_save(session, block);
     assert_int_equal(ssm_session_restore(session, block, bytes - 1, NULL), SSM_STATUS_USAGE);
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ssm_error_clear(&err);
+        ssm_session_save(session, block);
+        assert_int_equal(ssm_session_restore(session, block, bytes, &err), SSM_STATUS_OK);
+        memcpy(block + bytes - sizeof *bad, &bad[i], sizeof *bad);
+        assert_int_equal(ssm_session_restore(session, block, bytes, &err), SSM_STATUS_USAGE);
+        assert_non_null(strstr(err.message, "expected a finite number: the state is damaged"));
+    }
     assert_int_equal(ssm_session_restore(session, block, bytes + 1, NULL), SSM_STATUS_USAGE);
     assert_int_equal(ssm_session_restore(session, block, 0, NULL), SSM_STATUS_USAGE);
 
