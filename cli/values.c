@@ -76,7 +76,8 @@ static const void *const_field(const cli_option *option, const void *arguments)
     return (const char *)arguments + option->into;
 }
 
-/* Reads decimal digits with an optional minus; *end is the first byte after them. */
+/* Reads decimal digits with an optional minus; *end is the first byte after them, as it was where
+ * there are none. False also for a number beyond 64 bits. */
 static bool read_integer(const char *text, const char **end, int64_t *out)
 {
     const char *digits = text + (text[0] == '-');
@@ -95,12 +96,13 @@ static ssm_status set_integer(const cli_option *option, const char *text, int64_
                               ssm_error *err)
 {
     const char *end = NULL;
-    if (!read_integer(text, &end, out) || *end != '\0') {
+    const bool fits = read_integer(text, &end, out);
+    if (end == NULL || *end != '\0') {
         return cli_fail(err, SSM_STATUS_USAGE, NULL, "--%s: expected a whole number, found '%s'",
                         option->name, text);
     }
-    if (*out < option->min || *out > option->max) {
-        if (option->max == INT64_MAX) {
+    if (!fits || *out < option->min || *out > option->max) {
+        if (fits && option->max == INT64_MAX) {
             return cli_fail(err, SSM_STATUS_USAGE, NULL,
                             "--%s: expected a whole number of at least %lld, found '%s'",
                             option->name, (long long)option->min, text);
