@@ -38,8 +38,8 @@ static ssm_status replace_all(ssm_text *text, const char *const pairs[][2], size
 static ssm_status replace_quoted_digit(ssm_text *text, ssm_error *err)
 {
     char from[] = "/' 0/";
-    for (char digit = '0'; digit <= '9'; digit++) {
-        from[3] = digit;
+    for (int digit = '0'; digit <= '9'; digit++) {
+        from[3] = (char)digit;
         if (memmem(text->data, text->bytes, from, sizeof from - 1)) {
             SSM__TRY(ssm__text_replace(text, from, "/'[0-9]/", err));
         }
