@@ -225,8 +225,9 @@ static void any_commit(const char *snapshots, char out[128])
     }
     for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
         const char *name = entry->d_name;
-        if (name[0] != '.' && strlen(name) < 128 && (out[0] == '\0' || strcmp(name, out) < 0)) {
-            snprintf(out, 128, "%s", name);
+        const size_t bytes = strlen(name) + 1;
+        if (name[0] != '.' && bytes <= 128 && (out[0] == '\0' || strcmp(name, out) < 0)) {
+            memcpy(out, name, bytes);
         }
     }
     closedir(directory);
