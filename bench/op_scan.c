@@ -242,8 +242,8 @@ SCAN_ENTRY(operator_scan, "scan", scan);
 SCAN_ENTRY(operator_scan_masked, "scan_masked", masked);
 SCAN_ENTRY(operator_scan_recorded, "scan_recorded", recorded);
 
-/* ---- Gram and energies
- * ---------------------------------------------------------------------------- */
+/* ---- Gram and energies -------------------------------------------------------------------------
+ */
 
 static void prepare_modes(operator_run *run, const char *name, int64_t rows)
 {

@@ -300,26 +300,15 @@ static ssm_status write_harness(const rolling_run *run, ssm_error *err)
         {"word_perplexity", all[SSM_PER_WORD].perplexity, none, false},
         {"byte_perplexity", bytes->perplexity, none, false},
         {"bits_per_byte", bytes->nll_sum / ((double)bytes->tokens * log(2.0)), none, false}};
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const ssm_harness_run result = {.task = "wikitext",
-                                    .dataset =
-                                        "EleutherAI/wikitext_document_level wikitext-2-raw-v1",
-                                    .output_type = "loglikelihood_rolling",
-                                    .version = 2,
-                                    .metrics = metrics,
-                                    .n_metrics = sizeof metrics / sizeof *metrics,
-                                    .items = run->documents.count,
-                                    .total = run->documents.count,
-                                    .model_path = state->source.argument,
-                                    .model_args = state->context->canonical,
-                                    .prefix_id = state->prefix_id,
-                                    .max_length = state->args->max_length,
-                                    .bootstrap_iterations = state->args->harness_bootstrap,
-                                    .started = (int64_t)run->started.tv_sec,
-                                    .seconds = (double)(now.tv_sec - run->started.tv_sec) +
-                                               1e-9 * (double)(now.tv_nsec - run->started.tv_nsec)};
-    return ssm_harness_write(&result, state->args->harness_json, err);
+    ssm_harness_run result = {.task = "wikitext",
+                              .dataset = "EleutherAI/wikitext_document_level wikitext-2-raw-v1",
+                              .output_type = "loglikelihood_rolling",
+                              .version = 2,
+                              .metrics = metrics,
+                              .n_metrics = sizeof metrics / sizeof *metrics,
+                              .items = run->documents.count,
+                              .total = run->documents.count};
+    return cli_eval_write_harness(state, &result, &run->started, err);
 }
 
 static ssm_status run_models(rolling_run *run, ssm_error *err)

@@ -4,6 +4,7 @@
 
 #include <ssmscope/adapt.h>
 #include <ssmscope/tasks.h>
+#include <time.h>
 
 #include "eval_output.h"
 
@@ -83,6 +84,9 @@ void cli_variants_free(cli_variant *variants, int64_t count);
 
 /* --items: opened when given. digest: of what is scored (the data of a task), or NULL. */
 ssm_status cli_eval_journal(cli_eval_state *state, const char *digest, ssm_error *err);
+/* --harness-json: writes run, with what every evaluation has in common filled in here. */
+ssm_status cli_eval_write_harness(const cli_eval_state *state, ssm_harness_run *run,
+                                  const struct timespec *started, ssm_error *err);
 /* The token of --prefix-token. */
 ssm_status cli_eval_prefix(cli_eval_state *state, ssm_error *err);
 

@@ -353,27 +353,17 @@ static ssm_status write_harness(const task_run *run, ssm_error *err)
                 .higher_is_better = ssm_task_metric_higher((ssm_task_metric)metric)};
         }
     }
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const ssm_harness_run result = {
-        .task = run->task->harness_name,
-        .dataset = run->task->dataset,
-        .output_type = has(run, SSM_METRIC_PERPLEXITY) ? "loglikelihood" : "multiple_choice",
-        .version = run->task->version,
-        .metrics = metrics,
-        .n_metrics = count,
-        .items = run->data.count,
-        .total = run->data.total,
-        .limit = state->args->limit,
-        .model_path = state->source.argument,
-        .model_args = state->context->canonical,
-        .prefix_id = state->prefix_id,
-        .max_length = state->args->max_length,
-        .bootstrap_iterations = state->args->harness_bootstrap,
-        .started = (int64_t)run->started.tv_sec,
-        .seconds = (double)(now.tv_sec - run->started.tv_sec) +
-                   1e-9 * (double)(now.tv_nsec - run->started.tv_nsec)};
-    return ssm_harness_write(&result, state->args->harness_json, err);
+    ssm_harness_run result = {.task = run->task->harness_name,
+                              .dataset = run->task->dataset,
+                              .output_type = has(run, SSM_METRIC_PERPLEXITY) ? "loglikelihood"
+                                                                             : "multiple_choice",
+                              .version = run->task->version,
+                              .metrics = metrics,
+                              .n_metrics = count,
+                              .items = run->data.count,
+                              .total = run->data.total,
+                              .limit = state->args->limit};
+    return cli_eval_write_harness(state, &result, &run->started, err);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

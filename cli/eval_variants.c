@@ -156,6 +156,22 @@ static ssm_status parse_token(cli_eval_state *state, const char *text, ssm_error
     return SSM_STATUS_OK;
 }
 
+ssm_status cli_eval_write_harness(const cli_eval_state *state, ssm_harness_run *run,
+                                  const struct timespec *started, ssm_error *err)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    run->model_path = state->source.argument;
+    run->model_args = state->context->canonical;
+    run->prefix_id = state->prefix_id;
+    run->max_length = state->args->max_length;
+    run->bootstrap_iterations = state->args->harness_bootstrap;
+    run->started = (int64_t)started->tv_sec;
+    run->seconds =
+        (double)(now.tv_sec - started->tv_sec) + 1e-9 * (double)(now.tv_nsec - started->tv_nsec);
+    return ssm_harness_write(run, state->args->harness_json, err);
+}
+
 ssm_status cli_eval_prefix(cli_eval_state *state, ssm_error *err)
 {
     const char *text = state->args->prefix_token;

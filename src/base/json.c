@@ -391,3 +391,22 @@ char *ssm__json_print(const json_t *value, size_t flags)
     }
     return text;
 }
+
+ssm_status ssm__json_write(json_t *value, size_t flags, const char *directory, const char *name,
+                           ssm_error *err)
+{
+    char *text = value == NULL ? NULL : ssm__json_print(value, flags);
+    char *path = ssm__path_join(directory, name);
+    json_decref(value);
+    ssm_status status;
+    if (text == NULL || path == NULL) {
+        status = ssm__fail_memory(err, name, 0);
+    } else {
+        size_t bytes = strlen(text);
+        text[bytes] = '\n'; /* in place of the terminator */
+        status = ssm__write_file(path, text, bytes + 1, err);
+    }
+    free(text);
+    free(path);
+    return status;
+}

@@ -30,5 +30,9 @@ bool ssm__json_number(const json_t *value, double *out);
 /* The text of a value, for free(); NULL: out of memory. As json_dumps, which must not be used: it
  * forgets to look whether writing a key worked, and gives a text without it. flags: jansson's. */
 char *ssm__json_print(const json_t *value, size_t flags);
+/* Writes directory/name, atomically, with a newline at its end. Takes the reference; NULL stands
+ * for a value that there was no memory for. Errors: FAILED, MEMORY. */
+ssm_status ssm__json_write(json_t *value, size_t flags, const char *directory, const char *name,
+                           ssm_error *err);
 
 #endif

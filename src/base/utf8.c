@@ -1,7 +1,7 @@
 /* base/utf8.c: telling well-formed UTF-8 from the rest. */
 #include "base/utf8.h"
 
-#include <stdbool.h>
+#include <string.h>
 
 static bool is_between(const unsigned char byte, unsigned low, unsigned high)
 {
@@ -34,4 +34,17 @@ size_t ssm__utf8_length(const char *text, size_t bytes)
         }
     }
     return length;
+}
+
+bool ssm__is_utf8(const char *text)
+{
+    size_t bytes = strlen(text);
+    for (size_t at = 0; at < bytes;) {
+        size_t length = ssm__utf8_length(text + at, bytes - at);
+        if (length == 0) {
+            return false;
+        }
+        at += length;
+    }
+    return true;
 }

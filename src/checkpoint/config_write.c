@@ -272,24 +272,13 @@ static size_t digits_of_all(const json_t *root)
 static ssm_status write_object(object *built, const char *directory, const char *name,
                                ssm_error *err)
 {
-    char *text = NULL;
-    if (!built->failed) {
-        const size_t digits = digits_of_all(built->json);
-        text = ssm__json_print(built->json, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+    const size_t digits = digits_of_all(built->json);
+    if (built->failed) {
+        json_decref(built->json);
+        built->json = NULL;
     }
-    json_decref(built->json);
-    char *path = ssm__path_join(directory, name);
-    ssm_status status;
-    if (text == NULL || path == NULL) {
-        status = ssm__fail_memory(err, name, 0);
-    } else {
-        size_t bytes = strlen(text);
-        text[bytes] = '\n'; /* in place of the terminator: files end in a newline */
-        status = ssm__write_file(path, text, bytes + 1, err);
-    }
-    free(text);
-    free(path);
-    return status;
+    return ssm__json_write(built->json, JSON_INDENT(2) | JSON_REAL_PRECISION(digits), directory,
+                           name, err);
 }
 
 ssm_status ssm__hf_config_write(const ssm__written_config *written, const char *directory,

@@ -269,20 +269,11 @@ static ssm_status write_metadata(const ssm__conversion *job, ssm_error *err)
         const ssm_metadata *pair = &changes->metadata[i];
         good = json_object_set_new(root, pair->key, json_string(pair->value)) == 0;
     }
-    char *text = good ? ssm__json_print(root, JSON_INDENT(2)) : NULL;
-    char *path = ssm__path_join(job->directory, changes->metadata_file);
-    ssm_status status;
-    if (text == NULL || path == NULL) {
-        status = ssm__fail_memory(err, changes->metadata_file, 0);
-    } else {
-        size_t bytes = strlen(text);
-        text[bytes] = '\n'; /* in place of the terminator: files end in a newline */
-        status = ssm__write_file(path, text, bytes + 1, err);
+    if (!good) {
+        json_decref(root);
+        root = NULL;
     }
-    free(path);
-    free(text);
-    json_decref(root);
-    return status;
+    return ssm__json_write(root, JSON_INDENT(2), job->directory, changes->metadata_file, err);
 }
 
 static ssm_status write_all(ssm__conversion *job, ssm_error *err)

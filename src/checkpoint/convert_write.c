@@ -258,22 +258,9 @@ static json_t *build_index(const ssm__conversion *job)
 static ssm_status write_index(const ssm__conversion *job, ssm_error *err)
 {
     const bool torch = job->options->container == SSM_CONTAINER_TORCH;
-    json_t *root = build_index(job);
-    char *text = root == NULL ? NULL : ssm__json_print(root, JSON_INDENT(2));
-    char *path = ssm__path_join(job->directory, torch ? "pytorch_model.bin.index.json"
-                                                      : "model.safetensors.index.json");
-    ssm_status status;
-    if (text == NULL || path == NULL) {
-        status = ssm__fail_memory(err, "an index", 0);
-    } else {
-        size_t bytes = strlen(text);
-        text[bytes] = '\n'; /* in place of the terminator: files end in a newline */
-        status = ssm__write_file(path, text, bytes + 1, err);
-    }
-    free(path);
-    free(text);
-    json_decref(root);
-    return status;
+    return ssm__json_write(build_index(job), JSON_INDENT(2), job->directory,
+                           torch ? "pytorch_model.bin.index.json" : "model.safetensors.index.json",
+                           err);
 }
 
 ssm_status ssm__convert_write(ssm__conversion *job, ssm_error *err)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "evaluate/task.h"
 #include "evaluate/journal.h"
 #include "tokenizer/growable.h"
 
@@ -133,13 +134,7 @@ ssm_status ssm_score_documents(const ssm_model *model, const ssm_tokenizer *toke
                                ssm_error *err)
 {
     *scores = NULL;
-    const int64_t rows = ssm_model_config(model)->vocab_size;
-    if (options->max_length < 1 || options->prefix_id < -1 || options->prefix_id >= rows) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "expected a largest length of 1 or more and a prefix id below %lld, found "
-                         "%lld and %d",
-                         (long long)rows, (long long)options->max_length, (int)options->prefix_id);
-    }
+    SSM__TRY(ssm__check_context(model, options->max_length, options->prefix_id, err));
     rolling r = {.tokenizer = tokenizer, .options = options};
     const ssm_session_options session = {.pool = options->pool,
                                          .exact_chunks = options->exact_chunks};

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "evaluate/task.h"
 #include "evaluate/python_text.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -44,18 +45,26 @@ void ssm_scorer_free(ssm_scorer *scorer)
     }
 }
 
+ssm_status ssm__check_context(const ssm_model *model, int64_t max_length, int32_t prefix_id,
+                              ssm_error *err)
+{
+    const int64_t rows = ssm_model_config(model)->vocab_size;
+    if (max_length < 1 || prefix_id < -1 || prefix_id >= rows) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "expected a largest length of 1 or more and a prefix id below %lld, found "
+                         "%lld and %d",
+                         (long long)rows, (long long)max_length, (int)prefix_id);
+    }
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm_scorer_create(const ssm_model *model, const ssm_tokenizer *tokenizer,
                              const ssm_mask *mask, const ssm_scorer_options *options,
                              ssm_scorer **out, ssm_error *err)
 {
     *out = NULL;
     const int64_t rows = ssm_model_config(model)->vocab_size;
-    if (options->max_length < 1 || options->prefix_id < -1 || options->prefix_id >= rows) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "expected a largest length of 1 or more and a prefix id below %lld, found "
-                         "%lld and %d",
-                         (long long)rows, (long long)options->max_length, (int)options->prefix_id);
-    }
+    SSM__TRY(ssm__check_context(model, options->max_length, options->prefix_id, err));
     ssm_scorer *scorer = calloc(1, sizeof *scorer);
     if (!scorer) {
         return ssm__fail_memory(err, "a scorer", sizeof *scorer);

@@ -47,4 +47,9 @@ ssm__task_reader ssm__read_arc;
 ssm__task_reader ssm__read_winogrande;
 ssm__task_reader ssm__read_hellaswag;
 
+/* scorer.c: of the options of scorer and rolling windows. USAGE: a length below 1, a prefix id that
+ * is neither −1 nor in the vocabulary. */
+ssm_status ssm__check_context(const ssm_model *model, int64_t max_length, int32_t prefix_id,
+                              ssm_error *err);
+
 #endif

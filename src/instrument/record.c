@@ -56,16 +56,12 @@ typedef struct tensor_list {
 /* recording.json is JSON, so what it names must be UTF-8. */
 static ssm_status check_name(const char *what, const char *name, ssm_error *err)
 {
-    const size_t bytes = strlen(name);
-    size_t at = 0;
-    for (size_t length = 1; at < bytes && length > 0; at += length) {
-        length = ssm__utf8_length(name + at, bytes - at);
-    }
-    return at == bytes ? SSM_STATUS_OK
-                       : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                                   "the %s '%.300s' is not UTF-8, and recording.json must name it: "
-                                   "rename it or give it by another path",
-                                   what, name);
+    return ssm__is_utf8(name)
+               ? SSM_STATUS_OK
+               : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                           "the %s '%.300s' is not UTF-8, and recording.json must name it: "
+                           "rename it or give it by another path",
+                           what, name);
 }
 
 static ssm_status check_names(const recorder *r, ssm_error *err)

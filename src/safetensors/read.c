@@ -12,6 +12,7 @@
 #include "base/foreign.h"
 #include "base/json.h"
 #include "safetensors/dtype.h"
+#include "safetensors/names.h"
 
 static const char metadata_key[] = "__metadata__";
 
@@ -215,13 +216,6 @@ static int compare_places(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-static int compare_names(const void *left, const void *right)
-{
-    const ssm_tensor *const *a = left;
-    const ssm_tensor *const *b = right;
-    return strcmp((*a)->name, (*b)->name);
-}
-
 static ssm_status check_gap(const ssm_safetensors *file, const ssm_tensor *tensor,
                             const ssm_tensor *before, int64_t end, int64_t buffer, ssm_error *err)
 {
@@ -250,7 +244,6 @@ static ssm_status place_tensors(ssm_safetensors *file, const unsigned char *data
         ssm_tensor *tensor = &file->tensors[i];
         SSM__TRY(check_gap(file, tensor, tensor - 1, end, (int64_t)buffer, err));
         end = tensor->file_offset + (int64_t)tensor->bytes;
-        file->by_name[i] = tensor;
     }
     uint64_t present = size - buffer;
     if ((uint64_t)end > present) {
@@ -269,7 +262,7 @@ static ssm_status place_tensors(ssm_safetensors *file, const unsigned char *data
         file->tensors[i].data = data + buffer + file->tensors[i].file_offset;
         file->tensors[i].file_offset += (int64_t)buffer;
     }
-    qsort(file->by_name, (size_t)file->count, sizeof(ssm_tensor *), compare_names);
+    ssm__names_sort(file->tensors, file->count, file->by_name);
     return SSM_STATUS_OK;
 }
 
@@ -359,21 +352,7 @@ const ssm_tensor *ssm_safetensors_at(const ssm_safetensors *file, int64_t i)
 
 const ssm_tensor *ssm_safetensors_find(const ssm_safetensors *file, const char *name)
 {
-    int64_t low = 0;
-    int64_t high = file->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = strcmp(file->by_name[middle]->name, name);
-        if (order == 0) {
-            return file->by_name[middle];
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return NULL;
+    return ssm__names_find(file->by_name, file->count, name);
 }
 
 const char *ssm_safetensors_metadata(const ssm_safetensors *file, const char *key)

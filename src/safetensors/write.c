@@ -24,19 +24,6 @@ static ssm_status no_header_memory(ssm_error *err)
     return ssm__fail_memory(err, "a safetensors header", 0);
 }
 
-static bool is_utf8(const char *text)
-{
-    size_t bytes = strlen(text);
-    for (size_t at = 0; at < bytes;) {
-        size_t length = ssm__utf8_length(text + at, bytes - at);
-        if (length == 0) {
-            return false;
-        }
-        at += length;
-    }
-    return true;
-}
-
 static json_t *entry_of(const ssm_tensor *tensor, uint64_t begin, uint64_t end)
 {
     json_t *shape = json_array();
@@ -63,7 +50,7 @@ static ssm_status add_metadata(json_t *header, const char *path, const ssm_metad
         return no_header_memory(err);
     }
     for (int64_t i = 0; i < count; i++) {
-        if (!is_utf8(metadata[i].key) || !is_utf8(metadata[i].value)) {
+        if (!ssm__is_utf8(metadata[i].key) || !ssm__is_utf8(metadata[i].value)) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__TENSOR(path, "__metadata__"),
                              "entry %" PRId64 " is not valid UTF-8", i);
         }
@@ -81,7 +68,7 @@ static ssm_status check_tensor(const json_t *header, const char *path, const ssm
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
                          "a tensor has no name, or the reserved name __metadata__");
     }
-    if (!is_utf8(tensor->name)) {
+    if (!ssm__is_utf8(tensor->name)) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
                          "the name of a tensor is not valid UTF-8");
     }

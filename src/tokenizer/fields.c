@@ -109,6 +109,8 @@ ssm_status ssm__field_string(const char *path, const char *where, const json_t *
 ssm_status ssm__field_stages(const char *path, const char *where, const json_t *spec,
                              const char *name, int depth, const json_t **out, ssm_error *err)
 {
+    const char *const known[] = {"type", name, NULL};
+    SSM__TRY(ssm__fields_known(path, where, spec, known, err));
     *out = json_object_get(spec, name);
     if (!json_is_array(*out)) {
         return ssm__fail_field(path, where, err, "Sequence needs a list \"%s\"", name);

@@ -38,7 +38,7 @@ ssm_status ssm__field_bool_or(const char *path, const char *where, const json_t 
 /* A required string. */
 ssm_status ssm__field_string(const char *path, const char *where, const json_t *spec,
                              const char *name, const json_t **out, ssm_error *err);
-/* The array of a Sequence; depth counts the Sequences around it. */
+/* The array of a Sequence, which has no other field; depth counts the Sequences around it. */
 ssm_status ssm__field_stages(const char *path, const char *where, const json_t *spec,
                              const char *name, int depth, const json_t **out, ssm_error *err);
 

@@ -153,8 +153,6 @@ static ssm_status parse_at(const char *path, const json_t *spec, int depth, ssm_
     if (strcmp(type, "Sequence") != 0) {
         return ssm__fail_unsupported(path, WHERE, type, err);
     }
-    static const char *const known[] = {"type", "normalizers", NULL};
-    SSM__TRY(ssm__fields_known(path, WHERE, spec, known, err));
     const json_t *stages;
     SSM__TRY(ssm__field_stages(path, WHERE, spec, "normalizers", depth, &stages, err));
     for (size_t i = 0; i < json_array_size(stages); i++) {

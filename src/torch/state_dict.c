@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "safetensors/dtype.h"
+#include "safetensors/names.h"
 #include "torch/internal.h"
 
 /* What files with more than a state dict call it. */
@@ -171,18 +172,10 @@ static ssm_status read_name(collection *c, const ssm__pickle_value *key,
     return *out == NULL ? no_memory(c->err) : SSM_STATUS_OK;
 }
 
-static int compare_names(const void *left, const void *right)
-{
-    return strcmp((*(ssm_tensor *const *)left)->name, (*(ssm_tensor *const *)right)->name);
-}
-
 static ssm_status sort_names(collection *c)
 {
     ssm__torch_file *file = c->file;
-    for (int64_t i = 0; i < file->count; i++) {
-        file->by_name[i] = &file->tensors[i];
-    }
-    qsort(file->by_name, (size_t)file->count, sizeof(ssm_tensor *), compare_names);
+    ssm__names_sort(file->tensors, file->count, file->by_name);
     for (int64_t i = 1; i < file->count; i++) {
         if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
             return ssm__fail(c->err, SSM_STATUS_FILE,

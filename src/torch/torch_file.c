@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/foreign.h"
+#include "safetensors/names.h"
 #include "torch/internal.h"
 
 /* ---- what kind of file it is ----------------------------------------------------------------- */
@@ -156,21 +157,7 @@ const ssm_tensor *ssm__torch_at(const ssm__torch_file *file, int64_t i)
 
 const ssm_tensor *ssm__torch_find(const ssm__torch_file *file, const char *name)
 {
-    int64_t low = 0;
-    int64_t high = file->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = strcmp(file->by_name[middle]->name, name);
-        if (order == 0) {
-            return file->by_name[middle];
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return NULL;
+    return ssm__names_find(file->by_name, file->count, name);
 }
 
 int64_t ssm__torch_note_count(const ssm__torch_file *file)

@@ -49,23 +49,10 @@ static const char *storage_class(ssm_dtype dtype)
     return (unsigned)dtype < SSM_DTYPE_COUNT ? names[dtype] : NULL;
 }
 
-static bool is_utf8(const char *text)
-{
-    size_t bytes = strlen(text);
-    for (size_t at = 0; at < bytes;) {
-        size_t length = ssm__utf8_length(text + at, bytes - at);
-        if (length == 0) {
-            return false;
-        }
-        at += length;
-    }
-    return true;
-}
-
 static ssm_status check_tensor(const char *path, const ssm_tensor *tensor, size_t *bytes,
                                ssm_error *err)
 {
-    if (tensor->name == NULL || !is_utf8(tensor->name)) {
+    if (tensor->name == NULL || !ssm__is_utf8(tensor->name)) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
                          "a tensor has no name, or one that is not valid UTF-8");
     }

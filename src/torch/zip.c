@@ -323,21 +323,11 @@ const char *ssm__zip_name(const ssm__zip *zip, int64_t i)
 
 int64_t ssm__zip_find(const ssm__zip *zip, const char *name)
 {
-    int64_t low = 0;
-    int64_t high = zip->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = strcmp(zip->by_name[middle]->name, name);
-        if (order == 0) {
-            return zip->by_name[middle] - zip->entries;
-        }
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return -1;
+    const entry wanted = {.name = name};
+    const entry *key = &wanted;
+    entry *const *found =
+        bsearch(&key, zip->by_name, (size_t)zip->count, sizeof(entry *), compare_names);
+    return found == NULL ? -1 : *found - zip->entries;
 }
 
 static ssm_status refuse_member(const ssm__zip *zip, const entry *e, zip_error_t *error,
