@@ -27,7 +27,7 @@ fi
 
 missing=()
 for package in "${packages[@]}"; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep >/dev/null 'ok installed' ||
         missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0

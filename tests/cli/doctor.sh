@@ -16,7 +16,7 @@ says '--prompt needs a MODEL'
 expect 0 init --shape mamba-130m -o fresh --dtype bf16
 expect 0 doctor fresh
 prints 'the model was never trained'
-tr '\n' ' ' <out | tr -s ' ' | grep -qF 'no fresh/tokenizer.json: the model runs with --ids only until one is put there (by its size the vocabulary is that of EleutherAI/gpt-neox-20b)' ||
+tr '\n' ' ' <out | tr -s ' ' | grep >/dev/null -F 'no fresh/tokenizer.json: the model runs with --ids only until one is put there (by its size the vocabulary is that of EleutherAI/gpt-neox-20b)' ||
     fail 'the wanted tokenizer is not named'
 echo '1 2 3' >ids
 expect 0 doctor fresh --ids ids
@@ -39,7 +39,7 @@ head -c 100000 "$model/model.safetensors" >broken/model.safetensors
 cp "$model/config.json" broken/
 expect 3 doctor broken
 prints 'problem  broken/model.safetensors: '
-tr '\n' ' ' <out | tr -s ' ' | grep -qF 'the directory holds config.json (' || fail 'no list of files'
+tr '\n' ' ' <out | tr -s ' ' | grep >/dev/null -F 'the directory holds config.json (' || fail 'no list of files'
 expect 3 doctor broken --json
 prints '"usable": false'
 expect 3 doctor ./nothing

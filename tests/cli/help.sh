@@ -34,7 +34,7 @@ for command in $commands; do
     for option in $options; do
         grep -qF -- "\\-\\-${option//-/\\-}" "$scratch/section" ||
             fail "$command --$option is not in the man page"
-        grep -E "^ +$command:-\*\)" "$scratch/completion" | grep -qE -- "--$option[ \"]" ||
+        grep -E "^ +$command:-\*\)" "$scratch/completion" | grep >/dev/null -E -- "--$option[ \"]" ||
             fail "$command --$option is not in the completion"
     done
     wide=$(LC_ALL=C sed "s/[\x80-\xBF]//g" "$scratch/help" | awk "!/^  ssmscope|^  echo/ && length(\$0) > 80")

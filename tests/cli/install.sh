@@ -28,12 +28,12 @@ export PKG_CONFIG_PATH
 libdir=$(dirname "$PKG_CONFIG_PATH")
 version=$(sed -n 's/^project(ssmscope VERSION \([0-9.]*\).*/\1/p' "$SOURCE_DIR/CMakeLists.txt")
 [ "$(pkg-config --modversion ssmscope)" = "$version" ] || fail "ssmscope.pc has another version"
-pkg-config --print-requires ssmscope | grep -q . && fail "a shared link needs nothing but ssmscope"
+pkg-config --print-requires ssmscope | grep >/dev/null . && fail "a shared link needs nothing but ssmscope"
 [ "$(pkg-config --cflags ssmscope | tr " " "\n" | grep -c "^-D")" -eq 0 ] ||
     fail "ssmscope.pc passes on definitions: $(pkg-config --cflags ssmscope)"
-pkg-config --static --libs ssmscope | grep -q -- -lutf8proc || fail "libutf8proc is missing"
+pkg-config --static --libs ssmscope | grep >/dev/null -- -lutf8proc || fail "libutf8proc is missing"
 for module in jansson libpcre2-8 libxxhash libzip zlib; do
-    pkg-config --print-requires-private ssmscope | grep -q "^$module" || fail "$module is missing"
+    pkg-config --print-requires-private ssmscope | grep >/dev/null "^$module" || fail "$module is missing"
 done
 
 cat >"$scratch/user.c" <<'PROGRAM'
@@ -64,13 +64,13 @@ read -ra shared <<<"$(pkg-config --libs ssmscope)"
 read -ra private <<<"$(pkg-config --static --libs ssmscope)"
 
 "$cc" "${warnings[@]}" "${cflags[@]}" "$scratch/user.c" -o "$scratch/user-shared" "${shared[@]}"
-ldd "$scratch/user-shared" | grep -q 'libssmscope\.so\.0' || fail "not linked to libssmscope.so.0"
+ldd "$scratch/user-shared" | grep >/dev/null 'libssmscope\.so\.0' || fail "not linked to libssmscope.so.0"
 LD_LIBRARY_PATH=$libdir "$scratch/user-shared" >/dev/null || fail "the shared program failed"
 
 # Static: the same flags, but this library out of its archive.
 "$cc" "${warnings[@]}" "${cflags[@]}" "$scratch/user.c" -o "$scratch/user-static" \
     "${private[@]/#-lssmscope/-l:libssmscope.a}"
-ldd "$scratch/user-static" | grep -q libssmscope && fail "the static program needs libssmscope.so"
+ldd "$scratch/user-static" | grep >/dev/null libssmscope && fail "the static program needs libssmscope.so"
 "$scratch/user-static" >/dev/null || fail "the static program failed"
 
 code=0

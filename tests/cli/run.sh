@@ -66,11 +66,11 @@ same fast.logits slow.logits "logits of portable kernels"
 same fast.hidden slow.hidden "hidden states of portable kernels"
 tokens=$("$SSMSCOPE" tokenize tiny math.txt | wc -w)
 header() { head -c 4000 "$1" | tr -d '\0' | grep -aoE '"[a-z.0-9]+":\{"dtype":"[A-Z0-9]+","shape":\[[0-9]+,[0-9]+\]' || true; }
-header one.logits | grep -qF "\"logits\":{\"dtype\":\"F32\",\"shape\":[$tokens,4096]" ||
+header one.logits | grep >/dev/null -F "\"logits\":{\"dtype\":\"F32\",\"shape\":[$tokens,4096]" ||
     fail "shape of the logits: $(header one.logits)"
 [ "$(header one.hidden | grep -cF "[$tokens,192]")" -eq 9 ] || fail "not 9 hidden states"
 expect 0 run tiny --ids ids --logits three.logits --hidden three.hidden --reference -q
-header three.logits | grep -qF '"dtype":"F64","shape":[3,4096]' || fail "--reference is not F64"
+header three.logits | grep >/dev/null -F '"dtype":"F64","shape":[3,4096]' || fail "--reference is not F64"
 expect 1 run tiny --ids ids --logits "$scratch/no/such/folder/file"
 
 # A state in a file: what follows has the bits of a run that never stopped, whatever stands in the
