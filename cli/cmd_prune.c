@@ -120,8 +120,8 @@ static const cli_option prune_options[] = {
 static const char *const prune_examples[] = {
     "ssmscope select rec --rule static --budget 8 --scope layer -o mask.safetensors",
     "The same 8 modes for all channels of a layer.",
-    "ssmscope prune tiny --mask mask.safetensors -o tiny-8",
-    "A checkpoint with half the state, for any software.", NULL};
+    "ssmscope prune tiny --mask mask.safetensors -o tiny-8", "A checkpoint with half the state.",
+    NULL};
 
 const cli_command cli_command_prune = {
     .name = "prune",

@@ -146,8 +146,10 @@ static ssm_status prepare(verifier *v, ssm_error *err)
     SSM__TRY(ssm__accumulator_create(v->model, &sums, &v->energies, err));
     v->has_energies = true;
     sums.gram = true;
+    sums.one_layer = true;
     SSM__TRY(ssm__accumulator_create(v->model, &sums, &v->sums, err));
     v->has_sums = true;
+    ssm__accumulator_begin(&v->sums, v->options->window);
     v->sink =
         (ssm__mode_sink){.context = v, .enter = enter, .leave = leave, .layers = v->sums.recorded};
     v->observer = (ssm_observer){.context = v,
@@ -162,6 +164,28 @@ const int32_t *ssm__verify_ids(const ssm__verification *v, int64_t w)
     const int64_t T = v->options->window;
     const ssm_domain *domain = &v->corpus->domains[w % v->corpus->n_domains];
     return domain->ids.data + w / v->corpus->n_domains * T;
+}
+
+ssm_status ssm__verify_windows(const ssm__verification *v, ssm_session *session,
+                               ssm__verify_layer_fn *verify_layer, void *context, ssm_error *err)
+{
+    const ssm_progress *p = v->options->progress;
+    const int64_t n_layers = ssm_model_config(v->model)->n_layers;
+    const int64_t total = v->options->windows * n_layers;
+    for (int64_t w = 0; w < v->options->windows; w++) {
+        ssm_session_reset(session);
+        ssm__session_embed(session, ssm__verify_ids(v, w), v->options->window);
+        for (int64_t layer = 0; layer < n_layers; layer++) {
+            SSM__TRY(verify_layer(context, layer, w, err));
+            if (p &&
+                !p->report(p->context, "verifying", w * n_layers + layer + 1, total, "layers")) {
+                return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
+                                 "stopped in window %lld, layer %lld", (long long)w,
+                                 (long long)layer);
+            }
+        }
+    }
+    return SSM_STATUS_OK;
 }
 
 static ssm_status check_options(const ssm__verification *v, ssm_error *err)
@@ -323,8 +347,9 @@ static ssm_status deploy(verifier *v, int64_t layer, int64_t budget_index, int64
 }
 
 /* Layers without states only move the stream on. */
-static ssm_status verify_layer(verifier *v, int64_t layer, int64_t window, ssm_error *err)
+static ssm_status verify_layer(void *context, int64_t layer, int64_t window, ssm_error *err)
 {
+    verifier *v = context;
     const ssm_config *c = v->config;
     const int64_t T = v->options->window;
     const size_t stream_bytes = (size_t)(T * c->d_model) * sizeof(float);
@@ -334,6 +359,7 @@ static ssm_status verify_layer(verifier *v, int64_t layer, int64_t window, ssm_e
     memcpy(v->layer_in, v->session->stream, stream_bytes);
     memset(v->reconstruction_error, 0, (size_t)v->model->n_groups16 * sizeof(double));
     v->capture_y = v->y;
+    ssm__accumulator_begin_layer(&v->sums, layer);
     ssm__session_set_sink(v->session, &v->sink);
     const ssm_status status = ssm__session_layer(v->session, layer, T, err);
     ssm__session_set_sink(v->session, NULL);
@@ -356,29 +382,6 @@ static ssm_status verify_layer(verifier *v, int64_t layer, int64_t window, ssm_e
     }
     v->observer.points |= 1u << SSM_TAP_MIXER_IN | 1u << SSM_TAP_MIXER_OUT;
     memcpy(v->session->stream, next, stream_bytes);
-    return SSM_STATUS_OK;
-}
-
-static ssm_status verify_windows(verifier *v, ssm_error *err)
-{
-    const ssm_progress *p = v->options->progress;
-    const int64_t n_layers = v->config->n_layers;
-    const int64_t total = v->options->windows * n_layers;
-    ssm_session_set_observer(v->session, &v->observer);
-    for (int64_t w = 0; w < v->options->windows; w++) {
-        ssm_session_reset(v->session);
-        ssm__accumulator_begin(&v->sums, v->options->window);
-        ssm__session_embed(v->session, ssm__verify_ids(v->of, w), v->options->window);
-        for (int64_t layer = 0; layer < n_layers; layer++) {
-            SSM__TRY(verify_layer(v, layer, w, err));
-            if (p &&
-                !p->report(p->context, "verifying", w * n_layers + layer + 1, total, "layers")) {
-                return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
-                                 "stopped in window %lld, layer %lld", (long long)w,
-                                 (long long)layer);
-            }
-        }
-    }
     return SSM_STATUS_OK;
 }
 
@@ -459,7 +462,8 @@ static ssm_status verify_all(verifier *v, ssm_error *err)
     SSM__TRY(prepare(v, err));
     SSM__TRY(gather_energies(v, err));
     SSM__TRY(choose_static_sets(v, err));
-    SSM__TRY(verify_windows(v, err));
+    ssm_session_set_observer(v->session, &v->observer);
+    SSM__TRY(ssm__verify_windows(v->of, v->session, verify_layer, v, err));
     return summarise(v->config->family, v->out, err);
 }
 

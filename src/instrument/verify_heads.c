@@ -352,8 +352,9 @@ static ssm_status run_recorded(heads_verifier *v, int64_t layer, ssm_error *err)
 }
 
 /* Layers without states only move the stream on. */
-static ssm_status verify_layer(heads_verifier *v, int64_t layer, int64_t window, ssm_error *err)
+static ssm_status verify_layer(void *context, int64_t layer, int64_t window, ssm_error *err)
 {
+    heads_verifier *v = context;
     const size_t stream_bytes = (size_t)(v->tokens * v->config->d_model) * sizeof(float);
     if (!ssm__has_states(v->model, layer)) {
         return ssm__session_layer(v->session, layer, v->tokens, err);
@@ -377,28 +378,6 @@ static ssm_status verify_layer(heads_verifier *v, int64_t layer, int64_t window,
     v->observer.points |=
         POINT(MIXER_IN) | POINT(MIXER_OUT) | (v->config->norm_before_gate ? POINT(IN_PROJ) : 0);
     memcpy(v->session->stream, v->next, stream_bytes);
-    return SSM_STATUS_OK;
-}
-
-static ssm_status verify_windows(heads_verifier *v, ssm_error *err)
-{
-    const ssm_progress *p = v->of->options->progress;
-    const int64_t n_layers = v->config->n_layers;
-    const int64_t total = v->of->options->windows * n_layers;
-    ssm_session_set_observer(v->session, &v->observer);
-    for (int64_t w = 0; w < v->of->options->windows; w++) {
-        ssm_session_reset(v->session);
-        ssm__session_embed(v->session, ssm__verify_ids(v->of, w), v->tokens);
-        for (int64_t layer = 0; layer < n_layers; layer++) {
-            SSM__TRY(verify_layer(v, layer, w, err));
-            if (p &&
-                !p->report(p->context, "verifying", w * n_layers + layer + 1, total, "layers")) {
-                return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
-                                 "stopped in window %lld, layer %lld", (long long)w,
-                                 (long long)layer);
-            }
-        }
-    }
     return SSM_STATUS_OK;
 }
 
@@ -432,7 +411,8 @@ static ssm_status verify_all(heads_verifier *v, ssm_error *err)
     SSM__TRY(gather_energies(v, err));
     SSM__TRY(choose_static_sets(v, err));
     SSM__TRY(prepare_second(v, err));
-    return verify_windows(v, err);
+    ssm_session_set_observer(v->session, &v->observer);
+    return ssm__verify_windows(v->of, v->session, verify_layer, v, err);
 }
 
 ssm_status ssm__verify_heads(const ssm__verification *verification, ssm_error *err)
