@@ -19,10 +19,12 @@
 #include <ssmscope/init.h>
 #include <ssmscope/instrument.h>
 #include <ssmscope/metrics.h>
+#include <ssmscope/mimetic.h>
 #include <ssmscope/model.h>
 #include <ssmscope/prune.h>
 #include <ssmscope/recording.h>
 #include <ssmscope/select.h>
 #include <ssmscope/tasks.h>
 #include <ssmscope/tokenizer.h>
+#include <ssmscope/train_task.h>
 #endif
