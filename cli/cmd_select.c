@@ -5,15 +5,18 @@
 #include <ssmscope/select.h>
 
 #include "commands.h"
+#include "load.h"
+#include "masks.h"
 #include "messages.h"
 #include "output.h"
 #include "select_output.h"
 
 typedef struct select_arguments {
-    const char *recording, *rule, *mask, *output;
+    const char *recording, *rule, *mask, *output, *model;
     bool curve;
     int64_t budget, scope, seed, windows;
     double ridge;
+    cli_load load;
 } select_arguments;
 
 /* One run. */
@@ -22,6 +25,7 @@ typedef struct select_run {
     const select_arguments *args;
     ssm_select_options options;
     ssm_recording *recording;
+    cli_source source; /* of ghost, which runs the model */
     ssm_mask mask;
     char digest[64]; /* of the mask file */
     /* Mean over the layers on the calibration windows; NaN where Grams do not tell. */
@@ -51,8 +55,12 @@ static ssm_status print_json(const select_run *run, mask_sums sums, ssm_error *e
     const ssm_mask *mask = &run->mask;
     cli_json json = cli_json_create(run->context, "select");
     cli_json_integer(&json, json.root, "seed", args->seed);
-    json_t *model = cli_json_object(&json, json.root, "model");
-    cli_json_text(&json, model, "digest", mask->model_digest);
+    if (run->source.model != NULL) {
+        cli_json_source(&json, &run->source);
+    } else {
+        json_t *model = cli_json_object(&json, json.root, "model");
+        cli_json_text(&json, model, "digest", mask->model_digest);
+    }
     json_t *recording = cli_json_object(&json, json.root, "recording");
     cli_json_text(&json, recording, "path", args->recording);
     cli_json_text(&json, recording, "digest", mask->recording_digest);
@@ -122,10 +130,26 @@ static ssm_status calibration_error(const select_run *run, const ssm_mask *mask,
     return status;
 }
 
+/* ghost measures every layer behind the pruned ones before it: a forward pass, so a model. */
+static ssm_status select_ghost(select_run *run, ssm_error *err)
+{
+    const select_arguments *args = run->args;
+    ssm_status status = cli_source_open(run->context, args->model, &args->load,
+                                        CLI_WANT_MODEL | CLI_WANT_DIGEST, &run->source, err);
+    if (status == SSM_STATUS_OK) {
+        status = cli_mask_ghost(run->context, args->recording, &run->source, run->options.scope,
+                                args->budget, &run->mask, err);
+    }
+    run->mask.seed = run->options.seed;
+    return status;
+}
+
 static ssm_status write_mask(select_run *run, ssm_error *err)
 {
     const select_arguments *args = run->args;
-    ssm_status status = ssm_select(run->recording, &run->options, &run->mask, err);
+    ssm_status status = cli_is_ghost(args->rule)
+                            ? select_ghost(run, err)
+                            : ssm_select(run->recording, &run->options, &run->mask, err);
     if (status != SSM_STATUS_OK) {
         return status;
     }
@@ -206,6 +230,32 @@ static ssm_status check_arguments(const select_arguments *args, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* What needs a model says so, and nothing else takes one. */
+static ssm_status check_model(const select_arguments *args, ssm_error *err)
+{
+    const bool ghost = args->rule != NULL && cli_is_ghost(args->rule);
+    if (ghost && args->curve) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--curve is of rules that need no forward pass: rule ghost runs the model "
+                        "for one budget; write its mask, and select --mask prints what it costs");
+    }
+    if (ghost && args->model == NULL) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "rule ghost measures every layer behind the pruned ones before it: give "
+                        "--model MODEL, the one that was recorded");
+    }
+    if (!ghost && args->model != NULL) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--model is for rule ghost: all else needs the recording only");
+    }
+    if (!ghost && (args->load.lenient || args->load.ignore_index || args->load.norm_groups != 0)) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--lenient, --ignore-index and --norm-groups say how --model is read: they "
+                        "are for rule ghost");
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status run_select(cli_context *context, const void *arguments, ssm_error *err)
 {
     static const char *const scopes[] = {"channel", "head", "group", "layer"};
@@ -219,6 +269,7 @@ static ssm_status run_select(cli_context *context, const void *arguments, ssm_er
                                   .ridge = args->ridge,
                                   .isa = (ssm_isa)context->globals.isa}};
     ssm_status status = check_arguments(args, err);
+    status = status == SSM_STATUS_OK ? check_model(args, err) : status;
     status = status == SSM_STATUS_OK ? cli_pool(context, &run.options.pool, err) : status;
     status =
         status == SSM_STATUS_OK ? ssm_recording_open(args->recording, &run.recording, err) : status;
@@ -227,6 +278,7 @@ static ssm_status run_select(cli_context *context, const void *arguments, ssm_er
     }
     ssm_mask_free(&run.mask);
     ssm_recording_close(run.recording);
+    cli_source_close(&run.source);
     return status;
 }
 
@@ -242,14 +294,21 @@ static const cli_option select_options[] = {
      .kind = CLI_TEXT,
      .into = offsetof(select_arguments, rule),
      .argument = "RULE",
-     .words = ssm_select_rules,
+     .words = cli_mask_rule_names,
      .help =
          "What ranks the modes, on the calibration windows: static (mean energy), hankel, "
          "hankel-adjoint, last (one threshold for all layers; last:squared), activity, random, "
          "optimal (the best of all sets, up to 20 modes), greedy-swap (the same without looking "
          "everywhere), compensated (static with weights that make up for what is dropped; "
          "compensated:RULE for other sets), compensated-shared (the same with weights that prune "
-         "can fold into a smaller checkpoint)."},
+         "can fold into a smaller checkpoint). ghost (Mamba-2, --scope group) runs --model layer "
+         "after layer."},
+    {.name = "model",
+     .kind = CLI_TEXT,
+     .into = offsetof(select_arguments, model),
+     .argument = "MODEL",
+     .help = "The model that was recorded, for ghost, which measures every layer behind the pruned "
+             "ones before it: directory, file, name in the Hugging Face cache, or tiny."},
     {.name = "mask",
      .kind = CLI_TEXT,
      .into = offsetof(select_arguments, mask),
@@ -304,6 +363,7 @@ static const cli_option select_options[] = {
      .low = 1e-12,
      .high = 1e6,
      .help = "Ridge of compensated, relative to the energy of each summand that is weighed."},
+    CLI_LOAD_ENTRIES(select_arguments),
 };
 
 static const char *const select_examples[] = {
@@ -313,6 +373,8 @@ static const char *const select_examples[] = {
     "What every budget costs when the best sets are kept, without a forward pass.",
     "ssmscope select rec --mask mine.safetensors",
     "What a mask of your own costs, layer by layer.",
+    "ssmscope select rec --rule ghost --scope group --budget 64 --model DIR -o mask.safetensors",
+    "GHOST's mask of a Mamba-2 model: layers pruned one after the other.",
     NULL};
 
 const cli_command cli_command_select = {

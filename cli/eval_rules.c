@@ -11,14 +11,11 @@
 
 enum { RULE_NAMES_MAX = 48 };
 
-static const char cli_ghost[] = "ghost";
-
 const char *const *cli_eval_rule_names(void)
 {
     static const char *names[RULE_NAMES_MAX];
     if (names[0] == NULL) {
-        static const char *const ghost[] = {cli_ghost, NULL};
-        const char *const *const lists[] = {ssm_select_rules(), ssm_adapt_rules(), ghost};
+        const char *const *const lists[] = {cli_mask_rule_names(), ssm_adapt_rules()};
         size_t n = 0;
         for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
             for (size_t i = 0; lists[k][i] != NULL && n + 1 < RULE_NAMES_MAX; i++) {
@@ -31,7 +28,7 @@ const char *const *cli_eval_rule_names(void)
 
 bool cli_eval_is_rule(const char *name)
 {
-    return cli_is_rule(name) || ssm_adapt_is_rule(name) || strcmp(name, cli_ghost) == 0;
+    return cli_is_rule(name) || ssm_adapt_is_rule(name) || cli_is_ghost(name);
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -254,38 +251,13 @@ ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter
     return status;
 }
 
-/* Its sets are those of groups: at another --scope it would not be what stands beside it. */
-static ssm_status select_ghost(cli_eval_state *state, ssm_mask *out, ssm_error *err)
-{
-    const cli_eval_arguments *args = state->args;
-    ssm_recording *recording = NULL;
-    ssm_pool *pool = NULL;
-    double zeroed = 0.0;
-    if (state->source.config->family == SSM_FAMILY_MAMBA2 &&
-        strcmp(cli_eval_scope(args), "group") != 0) {
-        return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                        "rule ghost keeps sets of groups of heads: give --scope group");
-    }
-    ssm_status status = cli_recording_open(args->recording, &state->source, &recording, err);
-    status = status == SSM_STATUS_OK ? cli_pool(state->context, &pool, err) : status;
-    if (status == SSM_STATUS_OK) {
-        status =
-            ssm_ghost_select(state->source.model, recording, args->budget, pool, out, &zeroed, err);
-    }
-    if (status == SSM_STATUS_OK) {
-        cli_note(state->context, "ghost: %.2f %% of the state is zeroed, layer after layer",
-                 100.0 * zeroed);
-    }
-    ssm_recording_close(recording);
-    return status;
-}
-
 ssm_status cli_eval_rule_mask(cli_eval_state *state, const char *rule, ssm_mask *out,
                               ssm_error *err)
 {
     const cli_eval_arguments *args = state->args;
-    if (strcmp(rule, cli_ghost) == 0) {
-        return select_ghost(state, out, err);
+    if (cli_is_ghost(rule)) {
+        return cli_mask_ghost(state->context, args->recording, &state->source, cli_eval_scope(args),
+                              args->budget, out, err);
     }
     const ssm_select_options options = {.rule = rule,
                                         .budget = args->budget,

@@ -2,11 +2,33 @@
 
 #include <string.h>
 
+#include <ssmscope/adapt.h>
+
 #include "messages.h"
+
+static const char ghost[] = "ghost";
 
 bool cli_is_rule(const char *name)
 {
     return ssm_select_is_rule(name);
+}
+
+bool cli_is_ghost(const char *name)
+{
+    return strcmp(name, ghost) == 0;
+}
+
+const char *const *cli_mask_rule_names(void)
+{
+    enum { NAMES_MAX = 32 };
+    static const char *names[NAMES_MAX];
+    const char *const *rules = ssm_select_rules();
+    size_t n = 0;
+    for (; rules[n] != NULL && n + 2 < NAMES_MAX; n++) {
+        names[n] = rules[n];
+    }
+    names[n] = ghost;
+    return names;
 }
 
 /* A digest that is not there (an old or hand-made file) cannot disagree. */
@@ -60,6 +82,30 @@ ssm_status cli_mask_select(const char *recording, const cli_source *source,
     ssm_recording *opened = NULL;
     ssm_status status = cli_recording_open(recording, source, &opened, err);
     status = status == SSM_STATUS_OK ? ssm_select(opened, options, out, err) : status;
+    ssm_recording_close(opened);
+    return status;
+}
+
+ssm_status cli_mask_ghost(cli_context *context, const char *recording, const cli_source *source,
+                          const char *scope, int64_t budget, ssm_mask *out, ssm_error *err)
+{
+    ssm_recording *opened = NULL;
+    ssm_pool *pool = NULL;
+    double zeroed = 0.0;
+    /* Its sets are those of groups: at another --scope it would not be what stands beside it. */
+    if (source->config->family == SSM_FAMILY_MAMBA2 && strcmp(scope, "group") != 0) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "rule ghost keeps sets of groups of heads: give --scope group");
+    }
+    ssm_status status = cli_recording_open(recording, source, &opened, err);
+    status = status == SSM_STATUS_OK ? cli_pool(context, &pool, err) : status;
+    if (status == SSM_STATUS_OK) {
+        status = ssm_ghost_select(source->model, opened, budget, pool, out, &zeroed, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        cli_note(context, "ghost: %.2f %% of the state is zeroed, layer after layer",
+                 100.0 * zeroed);
+    }
     ssm_recording_close(opened);
     return status;
 }

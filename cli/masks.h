@@ -5,6 +5,7 @@
 #include <ssmscope/model.h>
 #include <ssmscope/select.h>
 
+#include "context.h"
 #include "load.h"
 
 /* Reads a mask file. Errors: FILE (damaged; made for another model: both digests), MEMORY.
@@ -20,5 +21,14 @@ ssm_status cli_recording_open(const char *recording, const cli_source *source, s
                               ssm_error *err);
 /* True when `name` is a rule of ssm_select. */
 bool cli_is_rule(const char *name);
+/* True for ghost, whose one mask needs the model beside the recording. */
+bool cli_is_ghost(const char *name);
+/* The names of both kinds, without parameters, NULL-terminated: rules that give a mask file. */
+const char *const *cli_mask_rule_names(void);
+/* The mask of ghost, on the calibration windows of a recording of the source's model, which must be
+ * open; says how much of the state it zeroes. Errors: as ssm_ghost_select; USAGE (another scope
+ * than that of its sets); FILE (recorded from another model). *out for ssm_mask_free. */
+ssm_status cli_mask_ghost(cli_context *context, const char *recording, const cli_source *source,
+                          const char *scope, int64_t budget, ssm_mask *out, ssm_error *err);
 
 #endif

@@ -217,6 +217,42 @@ static void threads_and_all_modes(void **state)
     tear_down(&f);
 }
 
+/* Of several groups the budget is one in the mean: the file says so, and its reader checks it. */
+static void a_mask_file_carries_all(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        fixture f;
+        ssm_mask mask;
+        ssm_mask read;
+        char path[2 * TEST_PATH_MAX];
+        double zeroed = 0.0;
+        ssm_error err;
+        ssm_error_clear(&err);
+        set_up(&f, heads(wide == 1), CALIBRATION);
+        snprintf(path, sizeof path, "%s/mask", f.directory);
+        assert_int_equal(
+            ssm_ghost_select(f.subject.model, f.recording, 2, NULL, &mask, &zeroed, NULL),
+            SSM_STATUS_OK);
+        mask.seed = 5;
+        assert_int_equal(ssm_mask_write(&mask, path, "a command", NULL), SSM_STATUS_OK);
+        if (ssm_mask_read(path, &read, &err) != SSM_STATUS_OK) {
+            fail_msg("%s", err.message);
+        }
+        assert_string_equal(read.rule, "ghost");
+        assert_string_equal(read.scope, "group");
+        assert_true(read.budget == 2 && read.seed == 5);
+        assert_int_equal(read.mean_budget, f.config->n_groups > 1);
+        assert_string_equal(read.model_digest, mask.model_digest);
+        assert_string_equal(read.recording_digest, ssm_recording_get_info(f.recording)->digest);
+        assert_memory_equal(read.keep, mask.keep,
+                            (size_t)(f.config->n_layers * f.config->n_heads * f.config->d_state));
+        ssm_mask_free(&mask);
+        ssm_mask_free(&read);
+        tear_down(&f);
+    }
+}
+
 static void expect_refused(record_subject subject, int64_t calibration, int64_t budget,
                            const char *part)
 {
@@ -252,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_are_chosen_behind_pruned_ones),
         cmocka_unit_test(threads_and_all_modes),
+        cmocka_unit_test(a_mask_file_carries_all),
         cmocka_unit_test(requests_that_cannot_be_met_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
