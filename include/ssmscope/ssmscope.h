@@ -26,5 +26,6 @@
 #include <ssmscope/select.h>
 #include <ssmscope/tasks.h>
 #include <ssmscope/tokenizer.h>
+#include <ssmscope/train.h>
 #include <ssmscope/train_task.h>
 #endif
