@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,38 +6,7 @@
 #include "eval_state.h"
 #include "masks.h"
 #include "messages.h"
-
-/* "auto", "full", "rolling", "stateful", or "continuation:T" with T ≥ 1. */
-static ssm_status parse_protocol(const char *text, cli_eval_state *state, ssm_error *err)
-{
-    static const char *const names[] = {"full", "continuation", "rolling", "stateful", NULL};
-    text = strcmp(text, "auto") == 0 ? "full" : text; /* settled with the rules */
-    static const char prefix[] = "continuation:";
-    state->evaluation.continuation = -1;
-    for (int i = 0; names[i] != NULL; i++) {
-        if (i != CLI_PROTOCOL_CONTINUATION && strcmp(text, names[i]) == 0) {
-            state->protocol = (cli_eval_protocol)i;
-            return SSM_STATUS_OK;
-        }
-    }
-    if (strncmp(text, prefix, sizeof prefix - 1) == 0) {
-        const char *digits = text + sizeof prefix - 1;
-        char *end = NULL;
-        errno = 0;
-        long long value = strtoll(digits, &end, 10);
-        if (digits[0] >= '0' && digits[0] <= '9' && *end == '\0' && errno == 0 && value >= 1) {
-            state->protocol = CLI_PROTOCOL_CONTINUATION;
-            state->evaluation.continuation = value;
-            return SSM_STATUS_OK;
-        }
-    }
-    const char *near = strchr(text, ':') == NULL ? ssm_nearest(text, names) : NULL;
-    return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                    "--protocol: expected auto, full, continuation:T with T at least 1, rolling or "
-                    "stateful, found '%s'%s%s%s",
-                    text, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                    near != NULL ? "'?" : "");
-}
+#include "rules.h"
 
 /* ---- scoring --------------------------------------------------------------------------------- */
 
@@ -62,22 +30,11 @@ static ssm_status score_options(cli_eval_state *state, const char *series,
     return status;
 }
 
-/* Perplexities from scores. */
 static ssm_status summarise(const cli_eval_state *state, cli_scored *out, ssm_error *err)
 {
-    int64_t n_domains = state->corpus.n_domains;
-    out->results = calloc((size_t)n_domains + 1, sizeof *out->results);
-    if (out->results == NULL) {
-        return cli_no_memory(err);
-    }
     const ssm_bootstrap_options bootstrap = {.resamples = state->args->bootstrap,
                                              .seed = (uint64_t)state->args->seed};
-    ssm_status status = SSM_STATUS_OK;
-    for (int64_t d = 0; status == SSM_STATUS_OK && d <= n_domains; d++) {
-        status = ssm_perplexity_of(out->scores, out->count, n_domains, d == n_domains ? -1 : d,
-                                   &bootstrap, &out->results[d], err);
-    }
-    return status;
+    return cli_scored_summarise(out, &state->corpus, &bootstrap, err);
 }
 
 static ssm_status score(cli_eval_state *state, const ssm_mask *mask, const ssm_adapter *adapter,
@@ -112,13 +69,6 @@ static ssm_status score_both(cli_eval_state *state, const ssm_mask *mask,
     base->count = pruned->count;
     status = status == SSM_STATUS_OK ? summarise(state, base, err) : status;
     return status == SSM_STATUS_OK ? summarise(state, pruned, err) : status;
-}
-
-static void free_scored(cli_scored *scored)
-{
-    ssm_scores_free(scored->scores);
-    free(scored->results);
-    *scored = (cli_scored){0};
 }
 
 /* A mask, or a rule that chooses for every window. */
@@ -165,7 +115,7 @@ static ssm_status score_other(cli_eval_state *state, const char *name, cli_score
     }
     ssm_mask mask = {0};
     ssm_adapter *adapter = NULL;
-    bool rule = cli_eval_is_rule(name);
+    bool rule = cli_is_rule(name);
     ssm_status status =
         open_model(state, rule ? NULL : name, rule ? name : NULL, &mask, &adapter, err);
     status = status == SSM_STATUS_OK ? score(state, &mask, adapter, out, err) : status;
@@ -241,39 +191,24 @@ static ssm_status check_way(const cli_eval_state *state, ssm_error *err)
 
 static ssm_status check_arguments(cli_eval_state *state, ssm_error *err)
 {
-    ssm_status status = parse_protocol(state->args->protocol, state, err);
+    ssm_status status = cli_protocol_parse(state->args->protocol, &state->protocol,
+                                           &state->evaluation.continuation, err);
     status = status == SSM_STATUS_OK ? cli_eval_plan(state, err) : status;
     return status == SSM_STATUS_OK ? check_way(state, err) : status;
 }
 
-/* Windows on which the set was chosen say little about what it costs elsewhere. */
 static ssm_status note_overlap(cli_eval_state *state, ssm_error *err)
 {
     const cli_eval_arguments *args = state->args;
+    ssm_recording *recording = NULL;
     if (args->recording == NULL) {
         return SSM_STATUS_OK;
     }
-    ssm_recording *recording = NULL;
     ssm_status status = ssm_recording_open(args->recording, &recording, err);
-    int64_t last = 0;
-    for (int64_t i = 0; status == SSM_STATUS_OK && i < ssm_recording_window_count(recording); i++) {
-        const ssm_recording_window *window = ssm_recording_get_window(recording, i);
-        int64_t end = window->token_offset + window->tokens;
-        for (int64_t d = 0; window->role == SSM_ROLE_CALIBRATION && d < state->corpus.n_domains;
-             d++) {
-            if (strcmp(state->corpus.domains[d].name, window->domain) == 0 && end > last) {
-                last = end;
-            }
-        }
+    if (status == SSM_STATUS_OK) {
+        cli_note_overlap(state->context, recording, &state->corpus, args->window, args->offset);
     }
     ssm_recording_close(recording);
-    int64_t wanted = (last + args->window - 1) / args->window;
-    if (status == SSM_STATUS_OK && args->offset < wanted) {
-        cli_note(state->context,
-                 "note: the recording was calibrated on the first windows of domains of these "
-                 "names; if the texts are the same, --offset %lld leaves them out",
-                 (long long)wanted);
-    }
     return status;
 }
 
@@ -323,12 +258,12 @@ static ssm_status run_eval(cli_context *context, const void *arguments, ssm_erro
     status = status == SSM_STATUS_OK ? closed : status;
     for (int64_t i = 0; i < state.evaluation.n_others; i++) {
         if (!state.evaluation.others[i].shared) {
-            free_scored(&state.evaluation.others[i]);
+            cli_scored_free(&state.evaluation.others[i]);
         }
     }
     free(state.evaluation.others);
-    free_scored(&state.evaluation.main);
-    free_scored(&state.baseline);
+    cli_scored_free(&state.evaluation.main);
+    cli_scored_free(&state.baseline);
     ssm_corpus_free(&state.corpus);
     cli_source_close(&state.source);
     cli_eval_plan_free(&state);

@@ -9,6 +9,7 @@
 #include "masks.h"
 #include "messages.h"
 #include "output.h"
+#include "rules.h"
 #include "select_output.h"
 
 typedef struct select_arguments {
@@ -137,7 +138,10 @@ static ssm_status select_ghost(select_run *run, ssm_error *err)
     ssm_status status = cli_source_open(run->context, args->model, &args->load,
                                         CLI_WANT_MODEL | CLI_WANT_DIGEST, &run->source, err);
     if (status == SSM_STATUS_OK) {
-        status = cli_mask_ghost(run->context, args->recording, &run->source, run->options.scope,
+        status = cli_recording_check(args->recording, run->recording, &run->source, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = cli_mask_ghost(run->context, run->recording, &run->source, run->options.scope,
                                 args->budget, &run->mask, err);
     }
     run->mask.seed = run->options.seed;
@@ -355,14 +359,7 @@ static const cli_option select_options[] = {
      .min = 0,
      .max = INT64_MAX,
      .help = "Seed of rules that draw."},
-    {.name = "ridge",
-     .kind = CLI_REAL,
-     .into = offsetof(select_arguments, ridge),
-     .argument = "X",
-     .fallback = "0.0001",
-     .low = 1e-12,
-     .high = 1e6,
-     .help = "Ridge of compensated, relative to the energy of each summand that is weighed."},
+    CLI_RIDGE_ENTRY(select_arguments),
     CLI_LOAD_ENTRIES(select_arguments),
 };
 

@@ -60,13 +60,6 @@ static bool has_capture(const model_list *list, const cli_scored *model)
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-static void put_capture(cli_json *json, json_t *object, const ssm_capture *capture)
-{
-    cli_json_real(json, object, "fraction", capture->fraction);
-    cli_eval_json_interval(json, object, "interval_window", capture->interval_window);
-    cli_eval_json_interval(json, object, "interval_block", capture->interval_block);
-}
-
 static ssm_status json_captures(cli_json *json, const cli_evaluation *evaluation,
                                 const model_list *list, ssm_error *err)
 {
@@ -83,11 +76,11 @@ static ssm_status json_captures(cli_json *json, const cli_evaluation *evaluation
             ssm_capture capture;
             status = capture_of(evaluation, list, list->models[i], d, &capture, err);
             if (status == SSM_STATUS_OK) {
-                put_capture(json,
-                            d == corpus->n_domains
-                                ? object
-                                : cli_json_object(json, domains, corpus->domains[d].name),
-                            &capture);
+                cli_json_capture(json,
+                                 d == corpus->n_domains
+                                     ? object
+                                     : cli_json_object(json, domains, corpus->domains[d].name),
+                                 &capture);
             }
         }
     }
@@ -110,9 +103,7 @@ static ssm_status json_gaps(cli_json *json, const cli_evaluation *evaluation,
             json_t *object = json_object();
             cli_json_text(json, object, "model", list->models[i]->name);
             cli_json_text(json, object, "base", list->models[k]->name);
-            cli_json_real(json, object, "perplexity", gap.perplexity);
-            cli_eval_json_interval(json, object, "interval_window", gap.interval_window);
-            cli_eval_json_interval(json, object, "interval_block", gap.interval_block);
+            cli_json_difference(json, object, &gap);
             cli_json_push(json, gaps, object);
         }
     }

@@ -1,6 +1,7 @@
 #include "eval_options.h"
 
 #include "eval_state.h"
+#include "rules.h"
 
 static const char *const *protocols(void)
 {
@@ -28,7 +29,7 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .kind = CLI_TEXT,
      .into = offsetof(cli_eval_arguments, rule),
      .argument = "RULE",
-     .words = cli_eval_rule_names,
+     .words = cli_rule_names,
      .help =
          "Choose the modes by a rule, with --recording and --budget: one of select, or one that "
          "chooses anew for every window (scheduled, half, prefix:T, prefix-ramp:T) or domain "
@@ -56,7 +57,7 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .kind = CLI_TEXTS,
      .into = offsetof(cli_eval_arguments, against),
      .argument = "WHAT",
-     .words = cli_eval_rule_names,
+     .words = cli_rule_names,
      .help =
          "Compare with this too: unpruned, a mask file, a rule, or several prefixes as "
          "prefix:64,128,256. May be repeated. With --mask or --rule the unpruned model is always "
@@ -183,6 +184,7 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .min = 0,
      .max = INT64_MAX,
      .help = "Seed of the resampling."},
+    CLI_RIDGE_ENTRY(cli_eval_arguments),
     CLI_INVALID_UTF8_ENTRY(cli_eval_arguments),
     CLI_LOAD_ENTRIES(cli_eval_arguments),
     CLI_EXACT_CHUNKS_ENTRY(cli_eval_arguments),

@@ -4,7 +4,7 @@
 
 #include "options.h"
 
-enum { CLI_EVAL_POSITIONALS = 2, CLI_EVAL_OPTIONS = 27 };
+enum { CLI_EVAL_POSITIONALS = 2, CLI_EVAL_OPTIONS = 28 };
 
 extern const cli_positional cli_eval_positionals[CLI_EVAL_POSITIONALS];
 extern const cli_option cli_eval_options[CLI_EVAL_OPTIONS];

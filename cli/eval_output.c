@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "messages.h"
+#include "protocol.h"
 
 ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_scored *base,
                                const cli_scored *other, int64_t domain, ssm_difference *out,
@@ -18,44 +19,6 @@ ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_score
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-void cli_eval_json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
-{
-    json_t *array = cli_json_array(json, object, key);
-    cli_json_push(json, array, cli_json_number(interval.lo));
-    cli_json_push(json, array, cli_json_number(interval.hi));
-}
-
-static void json_perplexity(cli_json *json, json_t *object, const ssm_perplexity *result)
-{
-    cli_json_real(json, object, "perplexity", result->perplexity);
-    cli_json_real(json, object, "nll_sum", result->nll_sum);
-    cli_json_integer(json, object, "tokens", result->tokens);
-    cli_json_real(json, object, "nats_per_token", result->nll_sum / (double)result->tokens);
-    cli_eval_json_interval(json, object, "interval_window", result->interval_window);
-    cli_eval_json_interval(json, object, "interval_block", result->interval_block);
-}
-
-/* The numbers of a scored model: all together, every domain, every window. */
-void cli_eval_json_scored(cli_json *json, json_t *object, const cli_evaluation *evaluation,
-                          const cli_scored *scored)
-{
-    const ssm_corpus *corpus = evaluation->corpus;
-    json_perplexity(json, object, &scored->results[corpus->n_domains]);
-    json_t *domains = cli_json_object(json, object, "domains");
-    for (int64_t d = 0; d < corpus->n_domains; d++) {
-        json_perplexity(json, cli_json_object(json, domains, corpus->domains[d].name),
-                        &scored->results[d]);
-    }
-    json_t *windows = cli_json_array(json, object, "windows");
-    for (int64_t i = 0; i < scored->count; i++) {
-        json_t *window = json_object();
-        cli_json_text(json, window, "domain", corpus->domains[scored->scores[i].domain].name);
-        cli_json_real(json, window, "nll", scored->scores[i].nll);
-        cli_json_integer(json, window, "tokens", scored->scores[i].tokens);
-        cli_json_push(json, windows, window);
-    }
-}
-
 static ssm_status json_one_difference(cli_json *json, json_t *object,
                                       const cli_evaluation *evaluation, const cli_scored *base,
                                       int64_t domain, ssm_error *err)
@@ -64,9 +27,7 @@ static ssm_status json_one_difference(cli_json *json, json_t *object,
     ssm_status status =
         cli_eval_difference(evaluation, base, &evaluation->main, domain, &difference, err);
     if (status == SSM_STATUS_OK) {
-        cli_json_real(json, object, "perplexity", difference.perplexity);
-        cli_eval_json_interval(json, object, "interval_window", difference.interval_window);
-        cli_eval_json_interval(json, object, "interval_block", difference.interval_block);
+        cli_json_difference(json, object, &difference);
     }
     return status;
 }
@@ -89,7 +50,7 @@ static void json_divergence(cli_json *json, const ssm_divergence *d)
     json_t *object = cli_json_object(json, json->root, "divergence");
     cli_json_integer(json, object, "tokens", d->tokens);
     cli_json_real(json, object, "kl", d->kl);
-    cli_eval_json_interval(json, object, "kl_interval", d->kl_interval);
+    cli_json_interval(json, object, "kl_interval", d->kl_interval);
     json_t *quantiles = cli_json_object(json, object, "kl_quantiles");
     for (int i = 0; i < SSM_DIVERGENCE_QUANTILES; i++) {
         char level[16];
@@ -98,18 +59,15 @@ static void json_divergence(cli_json *json, const ssm_divergence *d)
     }
     cli_json_real(json, object, "kl_max", d->kl_max);
     cli_json_real(json, object, "agreement", d->agreement);
-    cli_eval_json_interval(json, object, "agreement_interval", d->agreement_interval);
+    cli_json_interval(json, object, "agreement_interval", d->agreement_interval);
     cli_json_real(json, object, "probability_change", d->probability_change);
     cli_json_real(json, object, "probability_change_rms", d->probability_change_rms);
 }
 
 static void json_protocol(cli_json *json, const cli_evaluation *evaluation)
 {
-    char protocol[48] = "full";
-    if (evaluation->continuation >= 0) {
-        snprintf(protocol, sizeof protocol, "continuation:%lld",
-                 (long long)evaluation->continuation);
-    }
+    char protocol[48];
+    cli_protocol_name(evaluation->continuation, protocol);
     cli_json_text(json, json->root, "protocol", protocol);
     cli_json_integer(json, json->root, "window", evaluation->window);
     cli_json_integer(json, json->root, "offset", evaluation->offset);
@@ -120,6 +78,13 @@ static void json_protocol(cli_json *json, const cli_evaluation *evaluation)
         cli_json_text(json, mask, "rule", evaluation->rule);
         cli_json_integer(json, mask, "budget", evaluation->budget);
     }
+}
+
+void cli_eval_json_scored(cli_json *json, json_t *object, const cli_evaluation *evaluation,
+                          const cli_scored *scored)
+{
+    cli_json_scored(json, object, evaluation->corpus, scored);
+    cli_json_windows(json, object, evaluation->corpus, scored);
 }
 
 ssm_status cli_eval_json(const cli_context *context, const cli_source *source,

@@ -2,18 +2,7 @@
 #ifndef SSM_CLI_EVAL_OUTPUT_H
 #define SSM_CLI_EVAL_OUTPUT_H
 
-#include <ssmscope/evaluate.h>
-
-#include "load.h"
-
-/* One model (unpruned, or with a mask) on the windows of all domains. */
-typedef struct cli_scored {
-    const char *name; /* as --against has it; "unpruned" */
-    ssm_window_score *scores;
-    int64_t count;
-    ssm_perplexity *results; /* n_domains, then all together */
-    bool shared;             /* scores and results belong to another */
-} cli_scored;
+#include "scored.h"
 
 typedef struct cli_evaluation {
     const ssm_corpus *corpus;
@@ -37,7 +26,6 @@ ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_score
  * gains over `static` each of them has. */
 ssm_status cli_eval_json_models(cli_json *json, const cli_evaluation *evaluation, ssm_error *err);
 ssm_status cli_eval_print_models(const cli_evaluation *evaluation, ssm_error *err);
-void cli_eval_json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval);
 /* Perplexity, domains, windows. */
 void cli_eval_json_scored(cli_json *json, json_t *object, const cli_evaluation *evaluation,
                           const cli_scored *scored);

@@ -108,13 +108,6 @@ static int64_t documents_of(const rolling_run *run, int64_t domain)
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-static void json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
-{
-    json_t *array = cli_json_array(json, object, key);
-    cli_json_push(json, array, cli_json_number(interval.lo));
-    cli_json_push(json, array, cli_json_number(interval.hi));
-}
-
 /* The names of windows (perplexity, nll_sum, tokens) stay, per token; intervals are over
  * documents. */
 static void json_domain(cli_json *json, json_t *object, const rolling_run *run, const rolled *model,
@@ -131,15 +124,15 @@ static void json_domain(cli_json *json, json_t *object, const rolling_run *run, 
         char key[64];
         cli_json_real(json, object, names[k], results[k].perplexity);
         snprintf(key, sizeof key, "%s_interval", names[k]);
-        json_interval(json, object, key, results[k].interval_window);
+        cli_json_interval(json, object, key, results[k].interval_window);
     }
     cli_json_real(json, object, "bits_per_byte",
                   results[SSM_PER_BYTE].nll_sum /
                       ((double)results[SSM_PER_BYTE].tokens * log(2.0)));
-    json_interval(json, object, "bits_per_byte_interval",
-                  in_bits(results[SSM_PER_BYTE].interval_window));
-    json_interval(json, object, "interval_window", results[SSM_PER_TOKEN].interval_window);
-    json_interval(json, object, "interval_block", results[SSM_PER_TOKEN].interval_block);
+    cli_json_interval(json, object, "bits_per_byte_interval",
+                      in_bits(results[SSM_PER_BYTE].interval_window));
+    cli_json_interval(json, object, "interval_window", results[SSM_PER_TOKEN].interval_window);
+    cli_json_interval(json, object, "interval_block", results[SSM_PER_TOKEN].interval_block);
 }
 
 static void json_model(cli_json *json, json_t *object, const rolling_run *run, const rolled *model)
@@ -161,8 +154,8 @@ static ssm_status json_difference(cli_json *json, json_t *object, const rolling_
         status = difference(run, base, run->state->corpus.n_domains, k, &d, err);
         json_t *one = k == 0 ? object : cli_json_object(json, object, names[k]);
         cli_json_real(json, one, "perplexity", d.perplexity);
-        json_interval(json, one, "interval_window", d.interval_window);
-        json_interval(json, one, "interval_block", d.interval_block);
+        cli_json_interval(json, one, "interval_window", d.interval_window);
+        cli_json_interval(json, one, "interval_block", d.interval_block);
     }
     return status;
 }

@@ -1,35 +1,12 @@
-/* cli/eval_rules.c: which models `eval` compares: the rules by name, lists of prefixes, what stands
- * beside rules that choose for every window, and the protocol under which all are scored. */
+/* cli/eval_rules.c: which models `eval` compares: lists of prefixes, what stands beside rules that
+ * choose for every window, and the protocol under which all are scored. */
 #include <stdlib.h>
 #include <string.h>
-
-#include <ssmscope/adapt.h>
 
 #include "eval_state.h"
 #include "masks.h"
 #include "messages.h"
-
-enum { RULE_NAMES_MAX = 48 };
-
-const char *const *cli_eval_rule_names(void)
-{
-    static const char *names[RULE_NAMES_MAX];
-    if (names[0] == NULL) {
-        const char *const *const lists[] = {cli_mask_rule_names(), ssm_adapt_rules()};
-        size_t n = 0;
-        for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
-            for (size_t i = 0; lists[k][i] != NULL && n + 1 < RULE_NAMES_MAX; i++) {
-                names[n++] = lists[k][i];
-            }
-        }
-    }
-    return names;
-}
-
-bool cli_eval_is_rule(const char *name)
-{
-    return cli_is_rule(name) || ssm_adapt_is_rule(name) || cli_is_ghost(name);
-}
+#include "rules.h"
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
@@ -91,30 +68,6 @@ static bool is_listed(const cli_eval_state *state, const char *name)
     return found;
 }
 
-static ssm_status check_name(const char *rule, ssm_error *err)
-{
-    const char *const *names = cli_eval_rule_names();
-    const size_t length = strcspn(rule, ":");
-    for (size_t i = 0; names[i] != NULL; i++) {
-        if (strlen(names[i]) == length && strncmp(names[i], rule, length) == 0) {
-            if (cli_eval_is_rule(rule)) {
-                return SSM_STATUS_OK;
-            }
-            if (strchr(rule, ':') != NULL && strncmp(rule, "prefix", 6) == 0) {
-                return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                                "rule %s: expected a number of tokens, or several with commas "
-                                "between them, behind the colon",
-                                rule);
-            }
-            return SSM_STATUS_OK; /* what is wrong with its parameter the rule says itself */
-        }
-    }
-    const char *near = ssm_nearest(rule, names);
-    return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no rule '%.64s'%s%s%s", rule,
-                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                    near != NULL ? "'?" : "");
-}
-
 /* The first of the expanded list is the rule to judge, the others are compared with. */
 static ssm_status list_models(cli_eval_state *state, ssm_error *err)
 {
@@ -131,7 +84,7 @@ static ssm_status list_models(cli_eval_state *state, ssm_error *err)
         const bool named =
             strncmp(name, "prefix:", 7) == 0 || strncmp(name, "prefix-ramp:", 12) == 0;
         if ((i == 0 && args->rule != NULL) || named) {
-            status = check_name(name, err);
+            status = cli_rule_check(name, err);
         }
         state->evaluation.adapts = state->evaluation.adapts || ssm_adapt_is_rule(name);
     }
@@ -152,7 +105,7 @@ static ssm_status check_recording(const cli_eval_state *state, ssm_error *err)
     const cli_eval_arguments *args = state->args;
     bool needs_recording = false;
     for (int64_t i = 0; i < state->against.count; i++) {
-        needs_recording = needs_recording || cli_eval_is_rule(state->against.values[i]);
+        needs_recording = needs_recording || cli_is_rule(state->against.values[i]);
     }
     needs_recording = needs_recording || args->rule != NULL;
     if (needs_recording && args->recording == NULL) {
@@ -228,24 +181,26 @@ void cli_eval_plan_free(cli_eval_state *state)
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
+static cli_rule_request request_of(const cli_eval_arguments *args, const char *rule)
+{
+    return (cli_rule_request){.rule = rule,
+                              .budget = args->budget,
+                              .scope = cli_eval_scope(args),
+                              .seed = args->seed,
+                              .ridge = args->ridge,
+                              .window = args->task != NULL ? args->max_length : args->window,
+                              .exact_chunks = args->load.exact_chunks};
+}
+
 ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter **out,
                             ssm_error *err)
 {
-    const cli_eval_arguments *args = state->args;
+    const cli_rule_request request = request_of(state->args, rule);
     ssm_recording *recording = NULL;
-    ssm_pool *pool = NULL;
-    ssm_status status = cli_recording_open(args->recording, &state->source, &recording, err);
-    status = status == SSM_STATUS_OK ? cli_pool(state->context, &pool, err) : status;
+    ssm_status status = cli_recording_open(state->args->recording, &state->source, &recording, err);
     if (status == SSM_STATUS_OK) {
-        const ssm_adapt_options options = {.rule = rule,
-                                           .budget = args->budget,
-                                           .scope = cli_eval_scope(args),
-                                           .window =
-                                               args->task != NULL ? args->max_length : args->window,
-                                           .exact_chunks = args->load.exact_chunks,
-                                           .pool = pool};
-        status =
-            ssm_adapt_create(state->source.model, &state->corpus, recording, &options, out, err);
+        status = cli_rule_adapter(state->context, &state->source, &state->corpus, recording,
+                                  &request, out, err);
     }
     ssm_recording_close(recording);
     return status;
@@ -254,14 +209,12 @@ ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter
 ssm_status cli_eval_rule_mask(cli_eval_state *state, const char *rule, ssm_mask *out,
                               ssm_error *err)
 {
-    const cli_eval_arguments *args = state->args;
-    if (cli_is_ghost(rule)) {
-        return cli_mask_ghost(state->context, args->recording, &state->source, cli_eval_scope(args),
-                              args->budget, out, err);
+    const cli_rule_request request = request_of(state->args, rule);
+    ssm_recording *recording = NULL;
+    ssm_status status = cli_recording_open(state->args->recording, &state->source, &recording, err);
+    if (status == SSM_STATUS_OK) {
+        status = cli_rule_mask(state->context, &state->source, recording, &request, out, err);
     }
-    const ssm_select_options options = {.rule = rule,
-                                        .budget = args->budget,
-                                        .scope = cli_eval_scope(args),
-                                        .seed = (uint64_t)args->seed};
-    return cli_mask_select(args->recording, &state->source, &options, out, err);
+    ssm_recording_close(recording);
+    return status;
 }

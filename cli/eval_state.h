@@ -7,13 +7,7 @@
 #include <time.h>
 
 #include "eval_output.h"
-
-typedef enum cli_eval_protocol {
-    CLI_PROTOCOL_FULL,
-    CLI_PROTOCOL_CONTINUATION,
-    CLI_PROTOCOL_ROLLING,
-    CLI_PROTOCOL_STATEFUL
-} cli_eval_protocol;
+#include "protocol.h"
 
 /* The defaults of --window and --max-length: another value was asked for. */
 enum { CLI_EVAL_WINDOW = 1024, CLI_EVAL_MAX_LENGTH = 2048 };
@@ -24,6 +18,7 @@ typedef struct cli_eval_arguments {
     cli_texts texts, against;
     int64_t budget, scope, window, windows, offset, bootstrap, seed, invalid_utf8;
     int64_t limit, max_length, documents, harness_bootstrap;
+    double ridge;
     bool resume;
     cli_load load;
 } cli_eval_arguments;
@@ -31,7 +26,7 @@ typedef struct cli_eval_arguments {
 typedef struct cli_eval_state {
     cli_context *context;
     const cli_eval_arguments *args;
-    cli_eval_protocol protocol;
+    cli_protocol protocol;
     cli_source source;
     ssm_corpus corpus; /* not of tasks */
     ssm_journal *journal;
@@ -55,10 +50,6 @@ typedef struct cli_variant {
 
 extern const char cli_unpruned[]; /* "unpruned" */
 
-/* Names of all rules, without parameters, NULL-terminated. */
-const char *const *cli_eval_rule_names(void);
-/* A rule of `select`, or one that chooses for every window. */
-bool cli_eval_is_rule(const char *name);
 /* "channel" … of --scope. */
 const char *cli_eval_scope(const cli_eval_arguments *args);
 /* Fills rule, against and, for protocol auto, the continuation. Errors: USAGE, MEMORY. */

@@ -119,13 +119,6 @@ static int64_t truncated_items(const task_run *run)
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-static void json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
-{
-    json_t *array = cli_json_array(json, object, key);
-    cli_json_push(json, array, cli_json_number(interval.lo));
-    cli_json_push(json, array, cli_json_number(interval.hi));
-}
-
 static void json_results(cli_json *json, json_t *parent, const task_run *run, const judged *model)
 {
     json_t *results = cli_json_object(json, parent, "results");
@@ -138,11 +131,11 @@ static void json_results(cli_json *json, json_t *parent, const task_run *run, co
             cli_json_real(json, task, name, model->results[metric].value);
             snprintf(key, sizeof key, "%s_stderr", name);
             cli_json_real(json, task, key, model->results[metric].stderr_);
-            json_interval(json, intervals, name, model->results[metric].interval);
+            cli_json_interval(json, intervals, name, model->results[metric].interval);
         }
     }
     cli_json_integer(json, task, "n", run->data.count);
-    json_interval(json, task, "interval", model->results[SSM_METRIC_ACC].interval);
+    cli_json_interval(json, task, "interval", model->results[SSM_METRIC_ACC].interval);
     cli_json_put(json, task, "intervals", intervals);
 }
 
@@ -159,7 +152,7 @@ static ssm_status json_difference(cli_json *json, json_t *object, const task_run
         json_t *one = cli_json_object(json, object, ssm_task_metric_name((ssm_task_metric)metric));
         cli_json_real(json, one, "value", d.value);
         cli_json_real(json, one, "stderr", d.stderr_);
-        json_interval(json, one, "interval", d.interval);
+        cli_json_interval(json, one, "interval", d.interval);
         if (metric != SSM_METRIC_PERPLEXITY) {
             cli_json_integer(json, one, "both_right", d.both_right);
             cli_json_integer(json, one, "only_base", d.only_base);
@@ -186,7 +179,7 @@ static ssm_status json_recovered(cli_json *json, const task_run *run, ssm_error 
             json_t *one =
                 cli_json_object(json, object, ssm_task_metric_name((ssm_task_metric)metric));
             cli_json_real(json, one, "share", share);
-            json_interval(json, one, "interval", interval);
+            cli_json_interval(json, one, "interval", interval);
         }
     }
     return status;

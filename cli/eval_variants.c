@@ -6,6 +6,7 @@
 #include "eval_state.h"
 #include "masks.h"
 #include "messages.h"
+#include "rules.h"
 #include "values.h"
 
 const char cli_unpruned[] = "unpruned";
@@ -36,7 +37,7 @@ static ssm_status add_variant(cli_eval_state *state, const char *name, cli_varia
     const char *mask = name == NULL ? args->mask : NULL;
     const char *rule = name == NULL ? state->rule : NULL;
     if (name != NULL && strcmp(name, cli_unpruned) != 0) {
-        *(cli_eval_is_rule(name) ? &rule : &mask) = name;
+        *(cli_is_rule(name) ? &rule : &mask) = name;
     }
     cli_variant *variant = &variants[*count];
     variant->masked = mask != NULL || rule != NULL;

@@ -8,11 +8,6 @@
 
 static const char ghost[] = "ghost";
 
-bool cli_is_rule(const char *name)
-{
-    return ssm_select_is_rule(name);
-}
-
 bool cli_is_ghost(const char *name)
 {
     return strcmp(name, ghost) == 0;
@@ -65,31 +60,24 @@ ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *o
     return status;
 }
 
+ssm_status cli_recording_check(const char *path, const ssm_recording *recording,
+                               const cli_source *source, ssm_error *err)
+{
+    return check_digest(path, "the recording is of",
+                        ssm_recording_get_info(recording)->model_digest, source, err);
+}
+
 ssm_status cli_recording_open(const char *recording, const cli_source *source, ssm_recording **out,
                               ssm_error *err)
 {
     *out = NULL;
     ssm_status status = ssm_recording_open(recording, out, err);
-    return status == SSM_STATUS_OK
-               ? check_digest(recording, "the recording is of",
-                              ssm_recording_get_info(*out)->model_digest, source, err)
-               : status;
+    return status == SSM_STATUS_OK ? cli_recording_check(recording, *out, source, err) : status;
 }
 
-ssm_status cli_mask_select(const char *recording, const cli_source *source,
-                           const ssm_select_options *options, ssm_mask *out, ssm_error *err)
-{
-    ssm_recording *opened = NULL;
-    ssm_status status = cli_recording_open(recording, source, &opened, err);
-    status = status == SSM_STATUS_OK ? ssm_select(opened, options, out, err) : status;
-    ssm_recording_close(opened);
-    return status;
-}
-
-ssm_status cli_mask_ghost(cli_context *context, const char *recording, const cli_source *source,
+ssm_status cli_mask_ghost(cli_context *context, ssm_recording *recording, const cli_source *source,
                           const char *scope, int64_t budget, ssm_mask *out, ssm_error *err)
 {
-    ssm_recording *opened = NULL;
     ssm_pool *pool = NULL;
     double zeroed = 0.0;
     /* Its sets are those of groups: at another --scope it would not be what stands beside it. */
@@ -97,15 +85,13 @@ ssm_status cli_mask_ghost(cli_context *context, const char *recording, const cli
         return cli_fail(err, SSM_STATUS_USAGE, NULL,
                         "rule ghost keeps sets of groups of heads: give --scope group");
     }
-    ssm_status status = cli_recording_open(recording, source, &opened, err);
-    status = status == SSM_STATUS_OK ? cli_pool(context, &pool, err) : status;
+    ssm_status status = cli_pool(context, &pool, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_ghost_select(source->model, opened, budget, pool, out, &zeroed, err);
+        status = ssm_ghost_select(source->model, recording, budget, pool, out, &zeroed, err);
     }
     if (status == SSM_STATUS_OK) {
         cli_note(context, "ghost: %.2f %% of the state is zeroed, layer after layer",
                  100.0 * zeroed);
     }
-    ssm_recording_close(opened);
     return status;
 }

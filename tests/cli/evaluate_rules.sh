@@ -39,6 +39,16 @@ expect 0 "${how[@]}" "${rule[@]}" --rule prefix:64 --protocol continuation:32 --
 prints '"protocol": "continuation:32"'
 says 'continuation:64 does not'
 
+# The ridge reaches the rules that have one, and no other.
+expect 0 "${how[@]}" "${rule[@]}" --rule compensated --json
+weighed=$(number perplexity)
+expect 0 "${how[@]}" "${rule[@]}" --rule compensated --ridge 100 --json
+prints '--ridge'
+ridged=$(number perplexity)
+expect 0 "${how[@]}" "${rule[@]}" --rule static --ridge 100 --json
+[ "$weighed" != "$ridged" ] || fail 'a ridge of 100 changes nothing'
+[ "$(number perplexity)" != "$ridged" ] || fail 'compensated with a ridge of 100 is static'
+
 # All modes kept: the unpruned model.
 expect 0 "${how[@]}" --rule scheduled --budget 16 --recording rec --json
 prints '"perplexity": 0.0,'

@@ -1,0 +1,36 @@
+/* cli/scored.h: what a model scored on windows of text, its statistics, and how they are printed
+ * for programs. */
+#ifndef SSM_CLI_SCORED_H
+#define SSM_CLI_SCORED_H
+
+#include <ssmscope/evaluate.h>
+
+#include "load.h"
+
+/* One model (unpruned, or with a mask) on the windows of all domains. */
+typedef struct cli_scored {
+    const char *name; /* as --against has it; "unpruned" */
+    ssm_window_score *scores;
+    int64_t count;
+    ssm_perplexity *results; /* n_domains, then all together */
+    bool shared;             /* scores and results belong to another */
+} cli_scored;
+
+/* Fills results from scores. Errors: USAGE, MEMORY. */
+ssm_status cli_scored_summarise(cli_scored *scored, const ssm_corpus *corpus,
+                                const ssm_bootstrap_options *bootstrap, ssm_error *err);
+void cli_scored_free(cli_scored *scored);
+
+/* [lo, hi] under key. */
+void cli_json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval);
+/* Perplexity and its intervals, all together and of every domain. */
+void cli_json_scored(cli_json *json, json_t *object, const ssm_corpus *corpus,
+                     const cli_scored *scored);
+/* The `windows` of it: domain, nll, tokens. */
+void cli_json_windows(cli_json *json, json_t *object, const ssm_corpus *corpus,
+                      const cli_scored *scored);
+void cli_json_difference(cli_json *json, json_t *object, const ssm_difference *difference);
+/* `fraction` and its intervals. */
+void cli_json_capture(cli_json *json, json_t *object, const ssm_capture *capture);
+
+#endif
