@@ -17,7 +17,7 @@
 
 /* Initialiser of a ssm__kernels; every instruction set brings a linear of its own. */
 /* clang-format off */
-#define SSM__KERNEL_TABLE(set, linear_kernel)                                                      \
+#define SSM__KERNEL_TABLE(set, linear_kernel, training_table)                                      \
     {                                                                                              \
         .isa = (set),                                                                              \
         .linear = (linear_kernel),                                                                 \
@@ -45,6 +45,7 @@
         .attend = kernel_attend,                                                                   \
         .logsumexp = kernel_logsumexp,                                                             \
         .flush = kernel_flush,                                                                     \
+        .training = (training_table),                                                              \
     }
 /* clang-format on */
 

@@ -228,6 +228,8 @@ typedef struct ssm__kernels {
 
     /* out[row][16] += block[row][16] in float64, block is cleared; count floats, multiple of 16. */
     void (*flush)(float *block, double *out, int64_t count);
+
+    const struct ssm__training_kernels *training; /* what training adds, kernels/training.h */
 } ssm__kernels;
 
 /* The Gram that gram_rows makes: doubles in all, and the place of entry (i, j), i ≤ j ≤ n_modes

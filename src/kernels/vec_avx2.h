@@ -77,6 +77,10 @@ static inline v16 v16_min(v16 a, v16 b)
 {
     return (v16){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
 }
+static inline v16 v16_sqrt(v16 a)
+{
+    return (v16){_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)};
+}
 static inline v16 v16_abs(v16 a)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);

@@ -74,6 +74,10 @@ static inline v16 v16_min(v16 a, v16 b)
 {
     return (v16){_mm512_min_ps(a.v, b.v)};
 }
+static inline v16 v16_sqrt(v16 a)
+{
+    return (v16){_mm512_sqrt_ps(a.v)};
+}
 static inline v16 v16_abs(v16 a)
 {
     return (v16){_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v)};

@@ -84,6 +84,10 @@ static inline v16 v16_min(v16 a, v16 b)
 {
     V16_EACH(a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]);
 }
+static inline v16 v16_sqrt(v16 a)
+{
+    V16_EACH(sqrtf(a.lane[i]));
+}
 static inline v16 v16_abs(v16 a)
 {
     V16_EACH(fabsf(a.lane[i]));

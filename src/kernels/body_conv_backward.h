@@ -1,0 +1,98 @@
+/* kernels/body_conv_backward.h: backwards through the causal convolution of 16 channels, through
+ * SiLU, and through a gate.
+ *
+ * First the gradient of what SiLU is taken of goes to dx, with the sums of the parameters on the
+ * way; then dx is convolved in place, in rising token: token t needs the later ones only. */
+#ifndef SSM_KERNELS_BODY_CONV_BACKWARD_H
+#define SSM_KERNELS_BODY_CONV_BACKWARD_H
+
+#include "kernels/training.h"
+#ifndef SSM_KERNELS_VEC_H
+#include "kernels/vec_portable.h" /* read alone; a variant has included its own */
+#endif
+#include "kernels/body_math.h"
+#include "kernels/unroll.h"
+
+/* σ(x) = 1/(1 + e^−x). */
+static inline v16 v16_sigmoid(v16 x)
+{
+    const v16 one = v16_set(1.0f);
+    return v16_div(one, v16_add(one, v16_exp(v16_sub(v16_set(0.0f), x))));
+}
+
+/* SiLU'(x) = σ + x·σ·(1 − σ), σ being σ(x). Where 1 − σ has lost its digits, the first term is near
+ * 1 and the second near 0. */
+static inline v16 v16_silu_slope(v16 x, v16 sigmoid)
+{
+    const v16 rest = v16_sub(v16_set(1.0f), sigmoid);
+    return v16_fma(v16_mul(x, sigmoid), rest, sigmoid);
+}
+
+SSM__INLINE void conv_pre_gradient(const ssm__conv_backward_args *a, const bool silu)
+{
+    const int64_t K = a->d_conv;
+    v16 dbias = v16_load(a->dbias);
+    for (int64_t t = 0; t < a->tokens; t++) {
+        const int64_t reach = t + 1 < K ? t + 1 : K; /* taps that meet the sequence */
+        const float *x = a->x + (t + 1 - reach) * 16;
+        const float *weight = a->weight + (K - reach) * 16;
+        float *dweight = a->dweight + (K - reach) * 16;
+        v16 d = v16_load(a->dout + t * 16);
+        if (silu) {
+            v16 sum = v16_load(a->bias);
+            for (int64_t j = 0; j < reach; j++) {
+                sum = v16_fma(v16_load(weight + j * 16), v16_load(x + j * 16), sum);
+            }
+            d = v16_mul(d, v16_silu_slope(sum, v16_sigmoid(sum)));
+        }
+        v16_store(a->dx + t * 16, d);
+        dbias = v16_add(dbias, d);
+        for (int64_t j = 0; j < reach; j++) {
+            const v16 old = v16_load(dweight + j * 16);
+            v16_store(dweight + j * 16, v16_fma(d, v16_load(x + j * 16), old));
+        }
+    }
+    v16_store(a->dbias, dbias);
+}
+
+/* dx_t = Σ_i w[K−1−i]·d_{t+i} in rising i, in place. */
+static void conv_transposed(const ssm__conv_backward_args *a)
+{
+    const int64_t K = a->d_conv;
+    for (int64_t t = 0; t < a->tokens; t++) {
+        const int64_t reach = a->tokens - t < K ? a->tokens - t : K;
+        v16 sum = v16_set(0.0f);
+        for (int64_t i = 0; i < reach; i++) {
+            sum = v16_fma(v16_load(a->weight + (K - 1 - i) * 16), v16_load(a->dx + (t + i) * 16),
+                          sum);
+        }
+        v16_store(a->dx + t * 16, sum);
+    }
+}
+
+static void kernel_conv_silu_backward(const ssm__conv_backward_args *a)
+{
+    conv_pre_gradient(a, true);
+    conv_transposed(a);
+}
+
+static void kernel_conv_backward(const ssm__conv_backward_args *a)
+{
+    conv_pre_gradient(a, false);
+    conv_transposed(a);
+}
+
+static void kernel_silu_mul_backward(const float *x, const float *gate, const float *dout,
+                                     float *dx, float *dgate, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t lanes = count - i < 16 ? count - i : 16;
+        const v16 value = v16_load_n(x + i, lanes), g = v16_load_n(gate + i, lanes);
+        const v16 d = v16_load_n(dout + i, lanes);
+        const v16 sigmoid = v16_sigmoid(g);
+        v16_store_n(dx + i, v16_mul(d, v16_silu(g)), lanes);
+        v16_store_n(dgate + i, v16_mul(v16_mul(d, value), v16_silu_slope(g, sigmoid)), lanes);
+    }
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* kernels/body_norm_backward.h: gradients of rmsnorm and layernorm.
+ *
+ * A row stays in L1 while it is passed over: the sums that the forward kernel takes, in its order,
+ * then the inner products of the gradient, then the result. Inner products keep the summation law.
+ */
+#ifndef SSM_KERNELS_BODY_NORM_BACKWARD_H
+#define SSM_KERNELS_BODY_NORM_BACKWARD_H
+
+#include "kernels/training.h"
+#ifndef SSM_KERNELS_VEC_H
+#include "kernels/vec_portable.h" /* read alone; a variant has included its own */
+#endif
+
+/* w·dy for `lanes` columns from k on. */
+static inline v16 norm_upstream(const float *weight, const float *dy, int64_t k, int64_t lanes)
+{
+    const v16 d = v16_load_n(dy + k, lanes);
+    return weight ? v16_mul(v16_load_n(weight + k, lanes), d) : d;
+}
+
+static void kernel_rmsnorm_input_gradient(const float *x, const float *weight, const float *dy,
+                                          float *dx, float *scales, int64_t tokens, int64_t width,
+                                          float eps, bool accumulate)
+{
+    for (int64_t t = 0; t < tokens; t++, x += width, dy += width, dx += width) {
+        v16 squares = v16_set(0.0f), products = v16_set(0.0f);
+        for (int64_t k = 0; k < width; k += 16) {
+            const int64_t lanes = width - k < 16 ? width - k : 16;
+            const v16 v = v16_load_n(x + k, lanes);
+            squares = v16_fma(v, v, squares);
+            products = v16_fma(norm_upstream(weight, dy, k, lanes), v, products);
+        }
+        const float scale = 1.0f / __builtin_sqrtf(v16_sum(squares) / (float)width + eps);
+        const float pull = v16_sum(products) / (float)width * scale * scale;
+        scales[t] = scale;
+        for (int64_t k = 0; k < width; k += 16) {
+            const int64_t lanes = width - k < 16 ? width - k : 16;
+            const v16 up = norm_upstream(weight, dy, k, lanes);
+            const v16 inner = v16_fnma(v16_load_n(x + k, lanes), v16_set(pull), up);
+            const v16 base = accumulate ? v16_load_n(dx + k, lanes) : v16_set(0.0f);
+            v16_store_n(dx + k, v16_fma(v16_set(scale), inner, base), lanes);
+        }
+    }
+}
+
+static void kernel_rmsnorm_weight_gradient(const float *x, const float *dy, const float *scales,
+                                           float *dweight, int64_t tokens, int64_t width,
+                                           int64_t col_begin, int64_t col_end)
+{
+    for (int64_t c = col_begin; c < col_end; c += 16) {
+        const int64_t lanes = col_end - c < 16 ? col_end - c : 16;
+        v16 sum = v16_load_n(dweight + c, lanes);
+        for (int64_t t = 0; t < tokens; t++) {
+            const v16 normed = v16_mul(v16_load_n(x + t * width + c, lanes), v16_set(scales[t]));
+            sum = v16_fma(v16_load_n(dy + t * width + c, lanes), normed, sum);
+        }
+        v16_store_n(dweight + c, sum, lanes);
+    }
+}
+
+/* Σ of one row (lane j its columns ≡ j, then the tree). */
+static inline float norm_row_sum(const float *x, int64_t width)
+{
+    v16 sum = v16_set(0.0f);
+    for (int64_t k = 0; k < width; k += 16) {
+        sum = v16_add(v16_load_n(x + k, width - k), sum);
+    }
+    return v16_sum(sum);
+}
+
+/* x − mean; padding lanes stay zero. */
+static inline v16 norm_centred(const float *x, float mean, int64_t k, int64_t lanes)
+{
+    const v16 v = v16_sub(v16_load_n(x + k, lanes), v16_set(mean));
+    if (lanes == 16) {
+        return v;
+    }
+    float row[16];
+    v16_store(row, v);
+    return v16_load_n(row, lanes);
+}
+
+static void kernel_layernorm_input_gradient(const float *x, const float *weight, const float *dy,
+                                            float *dx, float *means, float *scales, int64_t tokens,
+                                            int64_t width, float eps, bool accumulate)
+{
+    for (int64_t t = 0; t < tokens; t++, x += width, dy += width, dx += width) {
+        const float mean = norm_row_sum(x, width) / (float)width;
+        v16 squares = v16_set(0.0f), products = v16_set(0.0f), ups = v16_set(0.0f);
+        for (int64_t k = 0; k < width; k += 16) {
+            const int64_t lanes = width - k < 16 ? width - k : 16;
+            const v16 v = norm_centred(x, mean, k, lanes);
+            const v16 up = norm_upstream(weight, dy, k, lanes);
+            squares = v16_fma(v, v, squares);
+            products = v16_fma(up, v, products);
+            ups = v16_add(up, ups);
+        }
+        const float scale = 1.0f / __builtin_sqrtf(v16_sum(squares) / (float)width + eps);
+        const float pull = v16_sum(products) / (float)width * scale * scale;
+        const v16 up_mean = v16_set(v16_sum(ups) / (float)width);
+        means[t] = mean;
+        scales[t] = scale;
+        for (int64_t k = 0; k < width; k += 16) {
+            const int64_t lanes = width - k < 16 ? width - k : 16;
+            const v16 up = v16_sub(norm_upstream(weight, dy, k, lanes), up_mean);
+            const v16 inner = v16_fnma(norm_centred(x, mean, k, lanes), v16_set(pull), up);
+            const v16 base = accumulate ? v16_load_n(dx + k, lanes) : v16_set(0.0f);
+            v16_store_n(dx + k, v16_fma(v16_set(scale), inner, base), lanes);
+        }
+    }
+}
+
+static void kernel_layernorm_weight_gradient(const float *x, const float *dy, const float *means,
+                                             const float *scales, float *dweight, float *dbias,
+                                             int64_t tokens, int64_t width, int64_t col_begin,
+                                             int64_t col_end)
+{
+    for (int64_t c = col_begin; c < col_end; c += 16) {
+        const int64_t lanes = col_end - c < 16 ? col_end - c : 16;
+        v16 sum = v16_load_n(dweight + c, lanes);
+        v16 bias = dbias ? v16_load_n(dbias + c, lanes) : v16_set(0.0f);
+        for (int64_t t = 0; t < tokens; t++) {
+            const v16 centred = v16_sub(v16_load_n(x + t * width + c, lanes), v16_set(means[t]));
+            const v16 d = v16_load_n(dy + t * width + c, lanes);
+            sum = v16_fma(d, v16_mul(centred, v16_set(scales[t])), sum);
+            bias = v16_add(bias, d);
+        }
+        v16_store_n(dweight + c, sum, lanes);
+        if (dbias) {
+            v16_store_n(dbias + c, bias, lanes);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* kernels/body_training.h: all bodies of training, and the table of them. A training_<isa>.c
+ * includes its vec_<isa>.h, then this. */
+#ifndef SSM_KERNELS_BODY_TRAINING_H
+#define SSM_KERNELS_BODY_TRAINING_H
+
+#include "kernels/body_products.h"
+#include "kernels/body_norm_backward.h"
+#include "kernels/body_conv_backward.h"
+#include "kernels/body_scan_backward.h"
+#include "kernels/body_loss.h"
+#include "kernels/body_optimiser.h"
+
+/* Initialiser of a ssm__training_kernels. */
+/* clang-format off */
+#define SSM__TRAINING_TABLE                                                                        \
+    {                                                                                              \
+        .linear_input_gradient = kernel_linear_input_gradient,                                     \
+        .linear_weight_gradient = kernel_linear_weight_gradient,                                   \
+        .column_sums = kernel_column_sums,                                                         \
+        .sum_parts = kernel_sum_parts,                                                             \
+        .rmsnorm_input_gradient = kernel_rmsnorm_input_gradient,                                   \
+        .rmsnorm_weight_gradient = kernel_rmsnorm_weight_gradient,                                 \
+        .layernorm_input_gradient = kernel_layernorm_input_gradient,                               \
+        .layernorm_weight_gradient = kernel_layernorm_weight_gradient,                             \
+        .conv_silu_backward = kernel_conv_silu_backward,                                           \
+        .conv_backward = kernel_conv_backward,                                                     \
+        .scan_backward = kernel_scan_backward,                                                     \
+        .silu_mul_backward = kernel_silu_mul_backward,                                             \
+        .embedding_gradient = kernel_embedding_gradient,                                           \
+        .cross_entropy = kernel_cross_entropy,                                                     \
+        .adamw = kernel_adamw,                                                                     \
+        .squared_norm = kernel_squared_norm,                                                       \
+    }
+/* clang-format on */
+
+#endif

@@ -1,0 +1,10 @@
+/* kernels/training.c: what the kernels of training need to be given. */
+#include "kernels/training.h"
+
+int64_t ssm__scan_backward_scratch(int64_t tokens, int64_t d_state)
+{
+    /* States at the pieces' beginnings; states and decays within one piece; what the recurrence
+     * carries back. */
+    const int64_t pieces = (tokens + SSM__SCAN_PIECE - 1) / SSM__SCAN_PIECE;
+    return (pieces + 2 * SSM__SCAN_PIECE + 2) * d_state * 16;
+}
