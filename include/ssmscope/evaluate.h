@@ -121,8 +121,27 @@ typedef struct ssm_divergence {
 /* Level of quantile i: 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99. */
 SSM_API double ssm_divergence_level(int i);
 
-/* ssm_score_windows of the model without and with `mask` in one pass, with the same bits, and what
- * lies between them. *base and *pruned for ssm_scores_free. */
+/* A pruned model of ssm_score_divergences. */
+typedef struct ssm_pruned {
+    const ssm_mask *mask;       /* session-level, NULL: all modes kept */
+    const ssm_chooser *chooser; /* NULL: `mask` for all windows; else `mask` is not looked at */
+    const char *series;         /* of the journal; each model its own */
+    /* Results: */
+    ssm_window_score *scores;  /* for ssm_scores_free; NULL after an error */
+    ssm_divergence divergence; /* from the unpruned model */
+} ssm_pruned;
+
+/* ssm_score_windows of the unpruned model and of n_models ≥ 1 pruned ones in one pass, with the
+ * same bits, and what lies between the unpruned one and each of them. The chooser and the series of
+ * the options are not looked at; the journal has a line for every model of a window. *base: of the
+ * unpruned model, for ssm_scores_free. Memory: a session for every model. */
+SSM_API ssm_status ssm_score_divergences(const ssm_model *model, const ssm_corpus *corpus,
+                                         ssm_pruned *models, int64_t n_models,
+                                         const ssm_score_options *options,
+                                         const ssm_bootstrap_options *bootstrap,
+                                         ssm_window_score **base, int64_t *count, ssm_error *err);
+/* The same of one pruned model: `mask`, or the chooser of the options. *base and *pruned for
+ * ssm_scores_free. */
 SSM_API ssm_status ssm_score_divergence(const ssm_model *model, const ssm_corpus *corpus,
                                         const ssm_mask *mask, const ssm_score_options *options,
                                         const ssm_bootstrap_options *bootstrap,

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#include <ssmscope/init.h>
+
 void ok(ssm_status status, const ssm_error *err)
 {
     if (status != SSM_STATUS_OK) {
@@ -37,6 +39,20 @@ subject subject_open(const char *directory)
     assert_string_equal(source, "bos_token");
     assert_int_equal(s.prefix, 0);
     return s;
+}
+
+subject subject_of_shape(const char *shape, const char *directory)
+{
+    ssm_error err;
+    ssm_error_clear(&err);
+    ssm_config config;
+    ssm_layer_kind kinds[64];
+    ok(ssm_shape_config(shape, &config, &err), &err);
+    assert_true(config.n_layers <= 64);
+    ok(ssm_shape_layers(shape, kinds, &err), &err);
+    config.vocab_size = 4096; /* of the tokenizer of tiny */
+    ok(ssm_init_write_layers(&config, kinds, SSM_DTYPE_F32, 3, directory, NULL, &err), &err);
+    return subject_open(directory);
 }
 
 void subject_close(subject *s)

@@ -14,6 +14,8 @@ typedef struct subject {
 } subject;
 
 subject subject_open(const char *directory);
+/* A new model of a named shape with rows for that tokenizer, written into the directory. */
+subject subject_of_shape(const char *shape, const char *directory);
 void subject_close(subject *s);
 
 /* Fails with the error's words. */

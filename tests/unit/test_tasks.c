@@ -1,4 +1,4 @@
-/* Continuations, tasks, rolling windows, divergence: by hand, and cut in other ways. */
+/* Continuations, tasks, rolling windows: by hand, and cut in other ways. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ssmscope/init.h"
 #include "test_place.h"
 #include "test_subject.h"
 
@@ -463,59 +462,8 @@ static void an_interrupted_task_resumes_to_the_same_bits(void **state)
     subject_close(&s);
 }
 
-/* ---- divergence ------------------------------------------------------------------------------ */
-
-static void check_divergence(const subject *s, double least)
-{
-    ssm_error err;
-    ssm_error_clear(&err);
-    const ssm_config *config = ssm_model_config(s->model);
-    const int64_t channels = config->n_heads > 0 ? config->d_ssm : config->d_inner;
-    ssm_corpus corpus;
-    ssm_mask mask;
-    const char *const argument = TEST_TASK_GOLDEN "/wiki.txt";
-    ok(ssm_corpus_open(s->tokenizer, &argument, 1, SSM_INVALID_UTF8_ERROR, &corpus, &err), &err);
-    ok(ssm_mask_create(config->n_layers, channels, config->d_state, &mask, &err), &err);
-    const ssm_bootstrap_options few = {.resamples = 100, .seed = 1};
-    const ssm_score_options options = {.window = 150, .windows = 3, .continuation = -1};
-    for (int pruned = 0; pruned < 2; pruned++) {
-        for (int64_t i = 0; pruned && i < config->n_layers * channels * config->d_state; i++) {
-            mask.keep[i] = i % 2 == 0;
-        }
-        ssm_window_score *a = NULL;
-        ssm_window_score *b = NULL;
-        ssm_window_score *alone[2] = {NULL, NULL};
-        int64_t count = 0;
-        ssm_divergence d;
-        ok(ssm_score_divergence(s->model, &corpus, &mask, &options, &few, &a, &b, &count, &d, &err),
-           &err);
-        ok(ssm_score_windows(s->model, &corpus, NULL, &options, &alone[0], &count, &err), &err);
-        ok(ssm_score_windows(s->model, &corpus, &mask, &options, &alone[1], &count, &err), &err);
-        assert_int_equal(count, 3);
-        for (int64_t i = 0; i < count; i++) {
-            assert_true(a[i].nll == alone[0][i].nll && b[i].nll == alone[1][i].nll);
-        }
-        assert_int_equal(d.tokens, 3 * 149);
-        if (pruned) {
-            assert_true(d.kl > least && d.agreement <= 1.0 && d.agreement > 0.0);
-            assert_true(d.kl_interval.lo <= d.kl && d.kl <= d.kl_interval.hi);
-            assert_true(d.kl_quantiles[4] <= d.kl_quantiles[8] && d.kl_quantiles[8] <= d.kl_max);
-        } else if (config->n_heads == 0) { /* the same model: nothing lies between */
-            assert_true(d.kl == 0.0 && d.kl_max == 0.0 && d.agreement == 1.0);
-            assert_true(d.probability_change == 0.0 && d.probability_change_rms == 0.0);
-        } else {
-            /* With a mask Mamba-2 may sum in another order: logits within 2e-6 of their largest. KL
-             * is quadratic in that, but both normalisers are rounded: measured 2e-9, times four. */
-            assert_true(d.kl < 1e-8 && d.kl_max < 1e-8 && d.agreement > 0.98);
-        }
-        ssm_scores_free(a);
-        ssm_scores_free(b);
-        ssm_scores_free(alone[0]);
-        ssm_scores_free(alone[1]);
-    }
-    ssm_mask_free(&mask);
-    ssm_corpus_free(&corpus);
-}
+/* ---- the same of every family ------------------------------------------------------------------
+ */
 
 static void continuations_of_a_context_score_as_one_by_one(void **state)
 {
@@ -525,33 +473,13 @@ static void continuations_of_a_context_score_as_one_by_one(void **state)
     subject_close(&s);
 }
 
-static void divergence_agrees_with_two_passes(void **state)
-{
-    (void)state;
-    subject s = subject_open(TEST_TINY);
-    check_divergence(&s, 1e-3);
-    subject_close(&s);
-}
-
 /* Mamba-2 runs several tokens in chunks, attention keeps its text: both must not be seen. */
 static void other_families_do_the_same(void **state)
 {
     static const char *const shapes[] = {"tiny-mamba2", "tiny-mamba2attn", "tiny-falcon-mamba"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        ssm_error err;
-        ssm_error_clear(&err);
-        ssm_config config;
-        ok(ssm_shape_config(shapes[i], &config, &err), &err);
-        ssm_layer_kind kinds[64];
-        assert_true(config.n_layers <= 64);
-        ok(ssm_shape_layers(shapes[i], kinds, &err), &err);
-        config.vocab_size = 4096; /* of the tokenizer of tiny */
-        char directory[TEST_PATH_MAX];
-        snprintf(directory, sizeof directory, "%s", place_path(*state, shapes[i]));
-        ok(ssm_init_write_layers(&config, kinds, SSM_DTYPE_F32, 3, directory, NULL, &err), &err);
-        subject s = subject_open(directory);
+        subject s = subject_of_shape(shapes[i], place_path(*state, shapes[i]));
         check_one_by_one(&s);
-        check_divergence(&s, 0.0);
         subject_close(&s);
     }
 }
@@ -573,7 +501,6 @@ int main(void)
                                         place_tear_down),
         cmocka_unit_test_setup_teardown(an_interrupted_task_resumes_to_the_same_bits, place_set_up,
                                         place_tear_down),
-        cmocka_unit_test(divergence_agrees_with_two_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
