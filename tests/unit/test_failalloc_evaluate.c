@@ -100,15 +100,19 @@ static ssm_status run_divergence(void *context, ssm_error *err)
     const fixture *this = context;
     const ssm_bootstrap_options few = {.resamples = 5, .seed = 1};
     const ssm_score_options options = {.window = 8, .windows = 1, .continuation = -1};
+    ssm_pruned models[2] = {{.mask = &this->mask, .series = "a"}, {.series = "b"}};
     ssm_window_score *base = NULL;
-    ssm_window_score *pruned = NULL;
     int64_t count = 0;
-    ssm_divergence d = {0};
-    SSM__TRY(ssm_score_divergence(this->subject.model, &this->corpus, &this->mask, &options, &few,
-                                  &base, &pruned, &count, &d, err));
+    const ssm_status status = ssm_score_divergences(this->subject.model, &this->corpus, models, 2,
+                                                    &options, &few, &base, &count, err);
+    if (status != SSM_STATUS_OK) {
+        return base || models[0].scores || models[1].scores ? SSM_STATUS_CHECK : status;
+    }
     ssm_scores_free(base);
-    ssm_scores_free(pruned);
-    return expect(count == 1 && d.tokens == 7 && d.kl == 0.0);
+    ssm_scores_free(models[0].scores);
+    ssm_scores_free(models[1].scores);
+    const ssm_divergence *d = &models[0].divergence;
+    return expect(count == 1 && d->tokens == 7 && d->kl == 0.0);
 }
 
 static ssm_status run_harness(void *context, ssm_error *err)
@@ -130,7 +134,7 @@ static void nothing_leaks(void **state)
         {.name = "ssm_task_run", .run = run_task, .context = *state, .dense = 60},
         {.name = "ssm_journal_open", .run = run_resumed, .context = *state, .dense = 60},
         {.name = "ssm_score_documents", .run = run_rolling, .context = *state, .dense = 60},
-        {.name = "ssm_score_divergence", .run = run_divergence, .context = *state},
+        {.name = "ssm_score_divergences", .run = run_divergence, .context = *state},
         {.name = "ssm_harness_write", .run = run_harness, .context = *state},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
