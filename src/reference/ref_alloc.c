@@ -34,3 +34,26 @@ ssm_status ssm__ref_widen(const ssm_tensor *tensor, double **out, ssm_error *err
     }
     return SSM_STATUS_OK;
 }
+
+double *ssm__ref_array(ssm__ref_arrays *arrays, int64_t rows, int64_t cols)
+{
+    if (arrays->status != SSM_STATUS_OK) {
+        return NULL;
+    }
+    if (arrays->count == SSM__REF_ARRAYS_MAX) {
+        arrays->status = ssm__fail_memory(arrays->err, "the float64 reference", SIZE_MAX);
+        return NULL;
+    }
+    double *out = NULL;
+    arrays->status = ssm__ref_alloc(rows, cols, &out, arrays->err);
+    arrays->at[arrays->count++] = out;
+    return out;
+}
+
+void ssm__ref_arrays_free(ssm__ref_arrays *arrays)
+{
+    for (int i = 0; i < arrays->count; i++) {
+        free(arrays->at[i]);
+    }
+    arrays->count = 0;
+}

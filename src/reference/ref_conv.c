@@ -19,8 +19,9 @@ void ssm__ref_conv(const double *x, const double *weight, const double *bias, do
 {
     for (int64_t t = 0; t < tokens; t++) {
         for (int64_t e = 0; e < channels; e++) {
-            double sum = bias ? bias[e] : 0.0;
-            for (int64_t j = 0; j < d_conv; j++) {
+            double sum = weight ? 0.0 : x[t * channels + e];
+            sum += bias ? bias[e] : 0.0;
+            for (int64_t j = 0; weight && j < d_conv; j++) {
                 const int64_t source = t - (d_conv - 1) + j;
                 if (source >= 0) {
                     sum += weight[e * d_conv + j] * x[source * channels + e];

@@ -64,6 +64,34 @@ void ssm__ref_columns(const double *from, int64_t tokens, int64_t stride, int64_
     }
 }
 
+void ssm__ref_put_columns(const double *from, int64_t tokens, int64_t width, double *to,
+                          int64_t stride, int64_t begin)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t k = 0; k < width; k++) {
+            to[t * stride + begin + k] = from[t * width + k];
+        }
+    }
+}
+
+void ssm__ref_repeat(const ssm_tensor *row, int64_t tokens, int64_t width, double *to)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t k = 0; k < width; k++) {
+            to[t * width + k] = row->data ? ssm_tensor_get(row, k) : 0.0;
+        }
+    }
+}
+
+void ssm__ref_sum_tokens(const double *from, int64_t tokens, int64_t width, double *sum)
+{
+    for (int64_t t = 0; sum && t < tokens; t++) {
+        for (int64_t k = 0; k < width; k++) {
+            sum[k] += from[t * width + k];
+        }
+    }
+}
+
 double ssm__ref_logsumexp(const double *x, int64_t count)
 {
     double max = x[0];

@@ -1,6 +1,6 @@
 /* reference/ref_mamba.c: one mixer of Mamba-1 (Gu & Dao, 2023) or of Falcon-Mamba in float64;
  * docs/mamba1.md. */
-#include "reference/reference.h"
+#include "reference/ref_mamba.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,19 +8,7 @@
 #include "base/error.h"
 #include "reference/ref_alloc.h"
 
-/* Everything between the input and the output of one mixer. */
-typedef struct scratch {
-    double *in;                        /* [L][2E] in_proj x: xs, z */
-    double *xs, *z, *u;                /* [L][E] */
-    double *low;                       /* [L][R+2N] x_proj u: dt_low, B, C */
-    double *dt_low;                    /* [L][R] */
-    double *B, *C;                     /* [L][N] */
-    double *delta, *y;                 /* [L][E] */
-    double *state, *A;                 /* [E][N] */
-    double *D_skip, *conv, *conv_bias; /* [E], [E][K], [E] or NULL */
-} scratch;
-
-static void free_scratch(scratch *s)
+void ssm__ref_mamba_release(ssm__ref_mamba_pass *s)
 {
     double *all[] = {s->in,    s->xs, s->z,     s->u, s->low,    s->dt_low, s->B,        s->C,
                      s->delta, s->y,  s->state, s->A, s->D_skip, s->conv,   s->conv_bias};
@@ -29,8 +17,8 @@ static void free_scratch(scratch *s)
     }
 }
 
-static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w, int64_t tokens,
-                                scratch *s, ssm_error *err)
+static ssm_status alloc_pass(const ssm_config *c, const ssm__layer_weights *w, int64_t tokens,
+                             ssm__ref_mamba_pass *s, ssm_error *err)
 {
     SSM__TRY(ssm__ref_alloc(tokens, 2 * c->d_inner, &s->in, err));
     SSM__TRY(ssm__ref_alloc(tokens, c->d_inner, &s->xs, err));
@@ -51,7 +39,7 @@ static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w
 }
 
 /* Falcon-Mamba: RMSNorm without weight over each of dt, B and C. */
-static void norm_low(const ssm_config *c, int64_t tokens, scratch *s)
+static void norm_low(const ssm_config *c, int64_t tokens, ssm__ref_mamba_pass *s)
 {
     const double eps = c->mixer_norm_eps;
     ssm__ref_rmsnorm(s->dt_low, NULL, s->dt_low, tokens, c->dt_rank, eps);
@@ -59,17 +47,11 @@ static void norm_low(const ssm_config *c, int64_t tokens, scratch *s)
     ssm__ref_rmsnorm(s->C, NULL, s->C, tokens, c->d_state, eps);
 }
 
-static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const uint8_t *keep,
-                      const double *x, int64_t tokens, scratch *s, double *out, double *modes)
+/* u → dt_low, B, C and, before its softplus, Δ. */
+static void select_parameters(const ssm_config *c, const ssm__layer_weights *w, int64_t tokens,
+                              ssm__ref_mamba_pass *s)
 {
-    const int64_t E = c->d_inner, N = c->d_state, R = c->dt_rank;
-
-    ssm__ref_linear(&w->in_proj, &w->in_proj_bias, x, s->in, tokens);
-    ssm__ref_columns(s->in, tokens, 2 * E, 0, E, s->xs);
-    ssm__ref_columns(s->in, tokens, 2 * E, E, E, s->z);
-
-    ssm__ref_conv_silu(s->xs, s->conv, s->conv_bias, s->u, tokens, E, c->d_conv);
-
+    const int64_t N = c->d_state, R = c->dt_rank;
     ssm__ref_linear(&w->x_proj, NULL, s->u, s->low, tokens);
     ssm__ref_columns(s->low, tokens, R + 2 * N, 0, R, s->dt_low);
     ssm__ref_columns(s->low, tokens, R + 2 * N, R, N, s->B);
@@ -77,8 +59,53 @@ static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const ui
     if (c->family == SSM_FAMILY_FALCON_MAMBA) {
         norm_low(c, tokens, s);
     }
-
     ssm__ref_linear(&w->dt_proj, &w->dt_proj_bias, s->dt_low, s->delta, tokens);
+}
+
+/* The same of every token: time-invariant mode. */
+static void fixed_parameters(const ssm__ref_layer *layer, int64_t tokens, ssm__ref_mamba_pass *s)
+{
+    const int64_t N = layer->config->d_state, E = layer->config->d_inner;
+    ssm__ref_repeat(&layer->B_fixed, tokens, N, s->B);
+    ssm__ref_repeat(&layer->C_fixed, tokens, N, s->C);
+    ssm__ref_repeat(&layer->w.dt_proj_bias, tokens, E, s->delta);
+}
+
+ssm__ref_scan_args ssm__ref_mamba_scan_args(const ssm__ref_layer *layer,
+                                            const ssm__ref_mamba_pass *s, int64_t tokens)
+{
+    return (ssm__ref_scan_args){.tokens = tokens,
+                                .channels = layer->config->d_inner,
+                                .d_state = layer->config->d_state,
+                                .u = s->u,
+                                .delta = s->delta,
+                                .z = s->z,
+                                .A = s->A,
+                                .B = s->B,
+                                .C = s->C,
+                                .D_skip = s->D_skip,
+                                .state = s->state,
+                                .y = s->y};
+}
+
+static void run_mixer(const ssm__ref_layer *layer, const uint8_t *keep, const double *x,
+                      int64_t tokens, ssm__ref_mamba_pass *s, double *out, double *modes)
+{
+    const ssm_config *c = layer->config;
+    const ssm__layer_weights *w = &layer->w;
+    const int64_t E = c->d_inner, N = c->d_state;
+
+    ssm__ref_linear(&w->in_proj, &w->in_proj_bias, x, s->in, tokens);
+    ssm__ref_columns(s->in, tokens, 2 * E, 0, E, s->xs);
+    ssm__ref_columns(s->in, tokens, 2 * E, E, E, s->z);
+
+    ssm__ref_conv_silu(s->xs, s->conv, s->conv_bias, s->u, tokens, E, c->d_conv);
+
+    if (layer->B_fixed.data) {
+        fixed_parameters(layer, tokens, s);
+    } else {
+        select_parameters(c, w, tokens, s);
+    }
     for (int64_t i = 0; i < tokens * E; i++) {
         s->delta[i] = ssm__ref_softplus(s->delta[i]);
     }
@@ -86,36 +113,33 @@ static void run_mixer(const ssm_config *c, const ssm__layer_weights *w, const ui
     for (int64_t i = 0; i < E * N; i++) {
         s->A[i] = -exp(s->A[i]); /* was A_log */
     }
-    ssm__ref_scan(&(ssm__ref_scan_args){.tokens = tokens,
-                                        .channels = E,
-                                        .d_state = N,
-                                        .u = s->u,
-                                        .delta = s->delta,
-                                        .z = s->z,
-                                        .A = s->A,
-                                        .B = s->B,
-                                        .C = s->C,
-                                        .D_skip = s->D_skip,
-                                        .keep = keep,
-                                        .state = s->state,
-                                        .y = s->y,
-                                        .modes = modes});
+    ssm__ref_scan_args args = ssm__ref_mamba_scan_args(layer, s, tokens);
+    args.keep = keep;
+    args.modes = modes;
+    ssm__ref_scan(&args);
 
     ssm__ref_linear(&w->out_proj, &w->out_proj_bias, s->y, out, tokens);
+}
+
+ssm_status ssm__ref_mamba_run(const ssm__ref_layer *layer, const uint8_t *keep, const double *x,
+                              int64_t tokens, ssm__ref_mamba_pass *pass, double *out, double *modes,
+                              ssm_error *err)
+{
+    SSM__TRY(alloc_pass(layer->config, &layer->w, tokens, pass, err));
+    run_mixer(layer, keep, x, tokens, pass, out, modes);
+    return SSM_STATUS_OK;
 }
 
 ssm_status ssm__ref_mamba_mixer(const ssm_config *config, const ssm__layer_weights *w,
                                 const uint8_t *keep, const double *x, int64_t tokens, double *out,
                                 double *y, double *modes, ssm_error *err)
 {
-    scratch s = {0};
-    const ssm_status status = alloc_scratch(config, w, tokens, &s, err);
-    if (status == SSM_STATUS_OK) {
-        run_mixer(config, w, keep, x, tokens, &s, out, modes);
-        if (y) {
-            ssm__ref_columns(s.y, tokens, config->d_inner, 0, config->d_inner, y);
-        }
+    const ssm__ref_layer layer = ssm__ref_layer_of(config, w);
+    ssm__ref_mamba_pass pass = {0};
+    const ssm_status status = ssm__ref_mamba_run(&layer, keep, x, tokens, &pass, out, modes, err);
+    if (status == SSM_STATUS_OK && y) {
+        ssm__ref_columns(pass.y, tokens, config->d_inner, 0, config->d_inner, y);
     }
-    free_scratch(&s);
+    ssm__ref_mamba_release(&pass);
     return status;
 }

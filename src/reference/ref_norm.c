@@ -44,7 +44,9 @@ void ssm__ref_layernorm(const double *x, const ssm_tensor *weight, const ssm_ten
 void ssm__ref_block_norm(const ssm_config *config, const ssm_tensor *weight, const ssm_tensor *bias,
                          const double *x, double *out, int64_t tokens)
 {
-    if (config->layer_norm) {
+    if (!weight->data) {
+        ssm__ref_columns(x, tokens, config->d_model, 0, config->d_model, out);
+    } else if (config->layer_norm) {
         ssm__ref_layernorm(x, weight, bias, out, tokens, config->d_model, config->norm_eps);
     } else {
         ssm__ref_rmsnorm(x, weight, out, tokens, config->d_model, config->norm_eps);

@@ -14,6 +14,13 @@ void ssm__ref_linear(const ssm_tensor *w, const ssm_tensor *bias, const double *
 /* to[t][k] = from[t][begin + k] for k < width; rows of `from` have `stride` numbers. */
 void ssm__ref_columns(const double *from, int64_t tokens, int64_t stride, int64_t begin,
                       int64_t width, double *to);
+/* The way back: to[t][begin + k] = from[t][k]; rows of `to` have `stride` numbers. */
+void ssm__ref_put_columns(const double *from, int64_t tokens, int64_t width, double *to,
+                          int64_t stride, int64_t begin);
+/* to[t][k] = row[k], k < width, for every token; an absent tensor is 0. */
+void ssm__ref_repeat(const ssm_tensor *row, int64_t tokens, int64_t width, double *to);
+/* Its gradient: sum[k] += Σ_t from[t][k]; sum may be NULL. */
+void ssm__ref_sum_tokens(const double *from, int64_t tokens, int64_t width, double *sum);
 /* out = x / sqrt(mean x² + eps) · weight; weight may be an absent tensor, out may be
  * x. */
 void ssm__ref_rmsnorm(const double *x, const ssm_tensor *weight, double *out, int64_t tokens,
@@ -21,7 +28,8 @@ void ssm__ref_rmsnorm(const double *x, const ssm_tensor *weight, double *out, in
 /* out = (x − mean x) / sqrt(variance x + eps) · weight + bias; bias may be an absent tensor. */
 void ssm__ref_layernorm(const double *x, const ssm_tensor *weight, const ssm_tensor *bias,
                         double *out, int64_t tokens, int64_t width, double eps);
-/* The norm of the residual stream, either of the two as the model has it. */
+/* The norm of the residual stream, either of the two as the model has it; an absent weight: none.
+ */
 void ssm__ref_block_norm(const ssm_config *config, const ssm_tensor *weight, const ssm_tensor *bias,
                          const double *x, double *out, int64_t tokens);
 /* Mamba-2, from the pre-norm output v [L][S] to out_proj's input y [L][S]: RMSNorm over each of
@@ -29,7 +37,8 @@ void ssm__ref_block_norm(const ssm_config *config, const ssm_tensor *weight, con
  * the gate already); without gated_norm y is v. */
 void ssm__ref_gated_norm(const ssm_config *config, const ssm_tensor *weight, const double *v,
                          const double *z, double *y, int64_t tokens);
-/* out[t][e] = bias_e + Σ_j w[e][j] x[t−(K−1)+j][e], zero before the first token; and SiLU of it. */
+/* out[t][e] = bias_e + Σ_j w[e][j] x[t−(K−1)+j][e], zero before the first token; and SiLU of it.
+ * weight NULL: out = x + bias. */
 void ssm__ref_conv(const double *x, const double *weight, const double *bias, double *out,
                    int64_t tokens, int64_t channels, int64_t d_conv);
 void ssm__ref_conv_silu(const double *x, const double *weight, const double *bias, double *out,
