@@ -110,6 +110,22 @@ static ssm_status json_gaps(cli_json *json, const cli_evaluation *evaluation,
     return status;
 }
 
+/* `difference` and `divergence` from the unpruned model, which is the first of the list. */
+static ssm_status json_from_unpruned(cli_json *json, json_t *object,
+                                     const cli_evaluation *evaluation, const model_list *list,
+                                     int64_t model, ssm_error *err)
+{
+    ssm_difference difference;
+    ssm_status status = cli_eval_difference(evaluation, list->models[0], list->models[model],
+                                            evaluation->corpus->n_domains, &difference, err);
+    if (status == SSM_STATUS_OK) {
+        cli_json_difference(json, cli_json_object(json, object, "difference"), &difference);
+        cli_json_divergence(json, cli_json_object(json, object, "divergence"),
+                            &list->models[model]->divergence);
+    }
+    return status;
+}
+
 ssm_status cli_eval_json_models(cli_json *json, const cli_evaluation *evaluation, ssm_error *err)
 {
     model_list list;
@@ -117,10 +133,13 @@ ssm_status cli_eval_json_models(cli_json *json, const cli_evaluation *evaluation
     if (status == SSM_STATUS_OK) {
         json_t *models = cli_json_object(json, json->root, "models");
         for (int64_t i = 0; i < list.count; i++) {
-            cli_eval_json_scored(json, cli_json_object(json, models, list.models[i]->name),
-                                 evaluation, list.models[i]);
+            json_t *object = cli_json_object(json, models, list.models[i]->name);
+            cli_eval_json_scored(json, object, evaluation, list.models[i]);
+            if (status == SSM_STATUS_OK && list.models[i]->diverges) {
+                status = json_from_unpruned(json, object, evaluation, &list, i, err);
+            }
         }
-        status = json_gaps(json, evaluation, &list, err);
+        status = status == SSM_STATUS_OK ? json_gaps(json, evaluation, &list, err) : status;
     }
     if (status == SSM_STATUS_OK && list.fixed != NULL && list.best != NULL) {
         status = json_captures(json, evaluation, &list, err);

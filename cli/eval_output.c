@@ -45,25 +45,6 @@ static ssm_status json_difference(cli_json *json, json_t *object, const cli_eval
     return status;
 }
 
-static void json_divergence(cli_json *json, const ssm_divergence *d)
-{
-    json_t *object = cli_json_object(json, json->root, "divergence");
-    cli_json_integer(json, object, "tokens", d->tokens);
-    cli_json_real(json, object, "kl", d->kl);
-    cli_json_interval(json, object, "kl_interval", d->kl_interval);
-    json_t *quantiles = cli_json_object(json, object, "kl_quantiles");
-    for (int i = 0; i < SSM_DIVERGENCE_QUANTILES; i++) {
-        char level[16];
-        snprintf(level, sizeof level, "%g", ssm_divergence_level(i));
-        cli_json_real(json, quantiles, level, d->kl_quantiles[i]);
-    }
-    cli_json_real(json, object, "kl_max", d->kl_max);
-    cli_json_real(json, object, "agreement", d->agreement);
-    cli_json_interval(json, object, "agreement_interval", d->agreement_interval);
-    cli_json_real(json, object, "probability_change", d->probability_change);
-    cli_json_real(json, object, "probability_change_rms", d->probability_change_rms);
-}
-
 static void json_protocol(cli_json *json, const cli_evaluation *evaluation)
 {
     char protocol[48];
@@ -102,7 +83,8 @@ ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
                              evaluation->baseline);
         status = json_difference(&json, cli_json_object(&json, json.root, "difference"), evaluation,
                                  evaluation->baseline, err);
-        json_divergence(&json, &evaluation->divergence);
+        cli_json_divergence(&json, cli_json_object(&json, json.root, "divergence"),
+                            &evaluation->main.divergence);
     }
     if (evaluation->n_others > 0) {
         json_t *differences = cli_json_object(&json, json.root, "differences");
@@ -156,12 +138,12 @@ static ssm_status print_scored(const cli_evaluation *evaluation, const cli_score
 }
 
 static ssm_status print_difference(const cli_evaluation *evaluation, const cli_scored *base,
-                                   ssm_error *err)
+                                   const cli_scored *other, ssm_error *err)
 {
     static const char *const headings[] = {"domain", "difference", "95 % windows", "95 % blocks",
                                            NULL};
     const ssm_corpus *corpus = evaluation->corpus;
-    printf("\n%s - %s, perplexity\n", evaluation->main.name, base->name);
+    printf("\n%s - %s, perplexity\n", other->name, base->name);
     cli_table table = cli_table_create(headings, "lrrr");
     ssm_status status = SSM_STATUS_OK;
     for (int64_t d = 0; status == SSM_STATUS_OK && d <= corpus->n_domains; d++) {
@@ -170,7 +152,7 @@ static ssm_status print_difference(const cli_evaluation *evaluation, const cli_s
             break;
         }
         ssm_difference difference = {0};
-        status = cli_eval_difference(evaluation, base, &evaluation->main, d, &difference, err);
+        status = cli_eval_difference(evaluation, base, other, d, &difference, err);
         cli_table_cell(&table, "%s", all ? "all" : corpus->domains[d].name);
         cli_table_cell(&table, "%+.3f", difference.perplexity);
         add_interval(&table, difference.interval_window, true);
@@ -180,12 +162,11 @@ static ssm_status print_difference(const cli_evaluation *evaluation, const cli_s
     return status == SSM_STATUS_OK ? printed : status;
 }
 
-static ssm_status print_divergence(const cli_evaluation *evaluation, ssm_error *err)
+static ssm_status print_divergence(const cli_scored *scored, ssm_error *err)
 {
     static const char *const headings[] = {"predictions", "value", "95 % windows", NULL};
-    const ssm_divergence *d = &evaluation->divergence;
-    printf("\n%s from %s, %lld tokens\n", evaluation->main.name, evaluation->baseline->name,
-           (long long)d->tokens);
+    const ssm_divergence *d = &scored->divergence;
+    printf("\n%s from unpruned, %lld tokens\n", scored->name, (long long)d->tokens);
     cli_table table = cli_table_create(headings, "lrr");
     cli_table_cell(&table, "same first choice, %%");
     cli_table_cell(&table, "%.2f", 100.0 * d->agreement);
@@ -211,6 +192,49 @@ static ssm_status print_divergence(const cli_evaluation *evaluation, ssm_error *
     return cli_table_print(&table, stdout, err);
 }
 
+/* The k-th pruned model, the one to judge first; NULL behind the last. */
+static const cli_scored *diverging(const cli_evaluation *evaluation, int64_t k)
+{
+    if (evaluation->main.diverges && k-- == 0) {
+        return &evaluation->main;
+    }
+    for (int64_t i = 0; i < evaluation->n_others; i++) {
+        if (evaluation->others[i].diverges && !evaluation->others[i].shared && k-- == 0) {
+            return &evaluation->others[i];
+        }
+    }
+    return NULL;
+}
+
+/* Of several pruned models a line each; of the one to judge, or the only one, all. */
+static ssm_status print_divergences(const cli_evaluation *evaluation, ssm_error *err)
+{
+    static const char *const headings[] = {"from unpruned",  "KL, mean",     "95 % windows",
+                                           "same choice, %", "95 % windows", NULL};
+    const cli_scored *first = diverging(evaluation, 0);
+    const bool several = first != NULL && diverging(evaluation, 1) != NULL;
+    ssm_status status = SSM_STATUS_OK;
+    if (first != NULL && (!several || evaluation->main.diverges)) {
+        status = print_divergence(first, err);
+    }
+    if (status != SSM_STATUS_OK || !several) {
+        return status;
+    }
+    printf("\n");
+    cli_table table = cli_table_create(headings, "lrrrr");
+    const cli_scored *scored;
+    for (int64_t k = 0; (scored = diverging(evaluation, k)) != NULL; k++) {
+        const ssm_divergence *d = &scored->divergence;
+        cli_table_cell(&table, "%s", scored->name);
+        cli_table_cell(&table, "%.5f", d->kl);
+        cli_table_cell(&table, "%.5f to %.5f", d->kl_interval.lo, d->kl_interval.hi);
+        cli_table_cell(&table, "%.2f", 100.0 * d->agreement);
+        cli_table_cell(&table, "%.2f to %.2f", 100.0 * d->agreement_interval.lo,
+                       100.0 * d->agreement_interval.hi);
+    }
+    return cli_table_print(&table, stdout, err);
+}
+
 static int64_t fewest_windows(const cli_evaluation *evaluation)
 {
     int64_t fewest = INT64_MAX;
@@ -224,6 +248,30 @@ static int64_t fewest_windows(const cli_evaluation *evaluation)
     return fewest;
 }
 
+/* Each model, and what lies between it, the one to judge and the unpruned one. */
+static ssm_status print_one_by_one(const cli_evaluation *evaluation, ssm_error *err)
+{
+    const cli_scored *main = &evaluation->main;
+    const cli_scored *base = evaluation->baseline;
+    ssm_status status = base != NULL ? print_scored(evaluation, base, err) : SSM_STATUS_OK;
+    status = status == SSM_STATUS_OK ? print_scored(evaluation, main, err) : status;
+    if (status == SSM_STATUS_OK && base != NULL) {
+        status = print_difference(evaluation, base, main, err);
+    }
+    for (int64_t i = 0; status == SSM_STATUS_OK && i < evaluation->n_others; i++) {
+        const cli_scored *other = &evaluation->others[i];
+        if (base != NULL && other->shared) {
+            continue; /* the unpruned model again: it stands above */
+        }
+        status = print_scored(evaluation, other, err);
+        status = status == SSM_STATUS_OK ? print_difference(evaluation, other, main, err) : status;
+        if (status == SSM_STATUS_OK && base != NULL) {
+            status = print_difference(evaluation, base, other, err);
+        }
+    }
+    return status;
+}
+
 ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evaluation,
                           ssm_error *err)
 {
@@ -233,28 +281,11 @@ ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evalua
     }
     printf("; %lld resamples, seed %lld\n", (long long)evaluation->resamples,
            (long long)evaluation->seed);
-    ssm_status status = SSM_STATUS_OK;
-    if (evaluation->adapts) {
-        status = cli_eval_print_models(evaluation, err);
-    } else if (evaluation->baseline != NULL) {
-        status = print_scored(evaluation, evaluation->baseline, err);
-    }
-    if (status == SSM_STATUS_OK && !evaluation->adapts) {
-        status = print_scored(evaluation, &evaluation->main, err);
-    }
-    if (status == SSM_STATUS_OK && evaluation->baseline != NULL) {
-        status =
-            evaluation->adapts ? status : print_difference(evaluation, evaluation->baseline, err);
-        status = status == SSM_STATUS_OK ? print_divergence(evaluation, err) : status;
-    }
-    for (int64_t i = 0; status == SSM_STATUS_OK && !evaluation->adapts && i < evaluation->n_others;
-         i++) {
-        if (evaluation->baseline != NULL && evaluation->others[i].shared) {
-            continue; /* the unpruned model again: it stands above */
-        }
-        status = print_scored(evaluation, &evaluation->others[i], err);
-        status = status == SSM_STATUS_OK ? print_difference(evaluation, &evaluation->others[i], err)
-                                         : status;
+    ssm_status status = evaluation->adapts ? cli_eval_print_models(evaluation, err)
+                                           : print_one_by_one(evaluation, err);
+    status = status == SSM_STATUS_OK ? print_divergences(evaluation, err) : status;
+    if (status != SSM_STATUS_OK) {
+        return status;
     }
     cli_footnote(
         "nats: mean negative log-likelihood of a token; perplexity: its exponential. 95 %: "

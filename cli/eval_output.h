@@ -12,9 +12,8 @@ typedef struct cli_evaluation {
     int64_t budget;
     bool adapts; /* some model has a rule that chooses for every window */
     cli_scored main;
-    cli_scored *baseline;      /* unpruned, when `main` is pruned; else NULL */
-    ssm_divergence divergence; /* of `main` from `baseline` */
-    cli_scored *others;        /* --against */
+    cli_scored *baseline; /* unpruned, when `main` is pruned; else NULL */
+    cli_scored *others;   /* --against */
     int64_t n_others;
 } cli_evaluation;
 

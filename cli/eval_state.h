@@ -81,7 +81,8 @@ ssm_status cli_eval_write_harness(const cli_eval_state *state, ssm_harness_run *
 /* The token of --prefix-token. */
 ssm_status cli_eval_prefix(cli_eval_state *state, ssm_error *err);
 
-/* The other ways to evaluate. The source is open, and for documents the corpus. */
+/* The ways to evaluate. The source is open, and for texts the corpus. */
+ssm_status cli_eval_windows(cli_eval_state *state, ssm_error *err);
 ssm_status cli_eval_task(cli_eval_state *state, ssm_error *err);
 ssm_status cli_eval_rolling(cli_eval_state *state, ssm_error *err);
 

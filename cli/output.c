@@ -148,39 +148,44 @@ void cli_table_number(cli_table *table, double value, int decimals)
     }
 }
 
-static void print_cell(FILE *out, const char *text, size_t width, char alignment, bool last)
+/* Headings are words of ours, cells are data. */
+static size_t width_of_text(const char *text, bool heading)
 {
-    size_t used = width_of(text);
-    size_t pad = width > used ? width - used : 0;
-    if (alignment == 'r') {
-        fprintf(out, "%*s%s", (int)pad, "", text);
-    } else {
-        fprintf(out, "%s%*s", text, last ? 0 : (int)pad, "");
-    }
-    fputs(last ? "\n" : "  ", out);
+    return heading ? put_words(NULL, text, strlen(text)) : width_of(text);
 }
 
-/* Headings are words of ours, cells are data. */
-static void print_heading(FILE *out, const char *text, size_t width, char alignment, bool last)
+/* A line of cells, two blanks between columns. Blanks are printed only in front of a text, so that
+ * no line ends in them. */
+static void print_line(const cli_table *table, FILE *out, const char *const *texts,
+                       const size_t *widths, size_t columns, bool heading)
 {
-    size_t used = put_words(NULL, text, strlen(text));
-    int pad = width > used ? (int)(width - used) : 0;
-    fprintf(out, "%*s", alignment == 'r' ? pad : 0, "");
-    cli_put(out, text);
-    fprintf(out, "%*s%s", alignment == 'r' || last ? 0 : pad, "", last ? "\n" : "  ");
+    size_t blanks = 0;
+    for (size_t c = 0; c < columns; c++) {
+        const size_t used = width_of_text(texts[c], heading);
+        const size_t pad = widths[c] > used ? widths[c] - used : 0;
+        const bool right = table->alignment[c] == 'r';
+        blanks += right ? pad : 0;
+        if (used > 0) {
+            fprintf(out, "%*s", (int)blanks, "");
+            blanks = 0;
+            if (heading) {
+                cli_put(out, texts[c]);
+            } else {
+                fputs(texts[c], out);
+            }
+        }
+        blanks += (right ? 0 : pad) + 2;
+    }
+    fputc('\n', out);
 }
 
 static void print_rows(const cli_table *table, FILE *out, const size_t *widths, size_t columns)
 {
     if (table->headings != NULL) {
-        for (size_t c = 0; c < columns; c++) {
-            print_heading(out, table->headings[c], widths[c], table->alignment[c],
-                          c + 1 == columns);
-        }
+        print_line(table, out, table->headings, widths, columns, true);
     }
-    for (size_t i = 0; i < table->n_cells; i++) {
-        size_t c = i % columns;
-        print_cell(out, table->cells[i], widths[c], table->alignment[c], c + 1 == columns);
+    for (size_t i = 0; i + columns <= table->n_cells; i += columns) {
+        print_line(table, out, (const char *const *)table->cells + i, widths, columns, false);
     }
 }
 
@@ -191,7 +196,7 @@ ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err)
     bool failed = table->failed || widths == NULL;
     if (!failed) {
         for (size_t c = 0; table->headings != NULL && c < columns; c++) {
-            widths[c] = put_words(NULL, table->headings[c], strlen(table->headings[c]));
+            widths[c] = width_of_text(table->headings[c], true);
         }
         for (size_t i = 0; i < table->n_cells; i++) {
             size_t width = width_of(table->cells[i]);

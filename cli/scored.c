@@ -1,5 +1,6 @@
 #include "scored.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "messages.h"
@@ -70,6 +71,24 @@ void cli_json_difference(cli_json *json, json_t *object, const ssm_difference *d
     cli_json_real(json, object, "perplexity", difference->perplexity);
     cli_json_interval(json, object, "interval_window", difference->interval_window);
     cli_json_interval(json, object, "interval_block", difference->interval_block);
+}
+
+void cli_json_divergence(cli_json *json, json_t *object, const ssm_divergence *d)
+{
+    cli_json_integer(json, object, "tokens", d->tokens);
+    cli_json_real(json, object, "kl", d->kl);
+    cli_json_interval(json, object, "kl_interval", d->kl_interval);
+    json_t *quantiles = cli_json_object(json, object, "kl_quantiles");
+    for (int i = 0; i < SSM_DIVERGENCE_QUANTILES; i++) {
+        char level[16];
+        snprintf(level, sizeof level, "%g", ssm_divergence_level(i));
+        cli_json_real(json, quantiles, level, d->kl_quantiles[i]);
+    }
+    cli_json_real(json, object, "kl_max", d->kl_max);
+    cli_json_real(json, object, "agreement", d->agreement);
+    cli_json_interval(json, object, "agreement_interval", d->agreement_interval);
+    cli_json_real(json, object, "probability_change", d->probability_change);
+    cli_json_real(json, object, "probability_change_rms", d->probability_change_rms);
 }
 
 void cli_json_capture(cli_json *json, json_t *object, const ssm_capture *capture)

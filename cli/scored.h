@@ -12,8 +12,10 @@ typedef struct cli_scored {
     const char *name; /* as --against has it; "unpruned" */
     ssm_window_score *scores;
     int64_t count;
-    ssm_perplexity *results; /* n_domains, then all together */
-    bool shared;             /* scores and results belong to another */
+    ssm_perplexity *results;   /* n_domains, then all together */
+    bool shared;               /* scores and results belong to another */
+    bool diverges;             /* pruned, and it was measured: */
+    ssm_divergence divergence; /* from the unpruned model */
 } cli_scored;
 
 /* Fills results from scores. Errors: USAGE, MEMORY. */
@@ -30,6 +32,8 @@ void cli_json_scored(cli_json *json, json_t *object, const ssm_corpus *corpus,
 void cli_json_windows(cli_json *json, json_t *object, const ssm_corpus *corpus,
                       const cli_scored *scored);
 void cli_json_difference(cli_json *json, json_t *object, const ssm_difference *difference);
+/* KL divergence, agreement, change of probability, with their intervals. */
+void cli_json_divergence(cli_json *json, json_t *object, const ssm_divergence *divergence);
 /* `fraction` and its intervals. */
 void cli_json_capture(cli_json *json, json_t *object, const ssm_capture *capture);
 

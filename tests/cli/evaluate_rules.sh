@@ -27,6 +27,7 @@ for name in unpruned scheduled half prefix:32 prefix:96 prefix-ramp:64 regime st
 done
 prints '"captures"'
 [ "$(grep -c '"base": ' out)" -eq 28 ] || fail 'not all pairs of eight models'
+[ "$(grep -c '"agreement": ' out)" -eq 8 ] || fail 'not seven models and, again, the one to judge'
 cp out whole.json
 expect 0 "${how[@]}" "${rule[@]}" --rule scheduled --against half --against prefix:32,96 \
     --against prefix-ramp:64 --against regime --json --threads 3
@@ -56,6 +57,25 @@ kept=$(number perplexity)
 expect 0 "${how[@]}" --json
 [ "$(number perplexity)" = "$kept" ] || fail "all modes kept: $kept, unpruned: $(number perplexity)"
 
+# What a model has beside others it has alone; so do its divergence from the unpruned one.
+divergence() { # of MODEL in models of out
+    sed -n "/^  \"models\": {/,/^  \"gaps\"/p" out |
+        awk -v key="    \"$1\": {" '$0 == key { on = 1 } on; /^    }/ { on = 0 }' |
+        sed -n '/^      "difference": {/,/^      }/p; /^      "divergence": {/,/^      }/p'
+}
+expect 0 "${how[@]}" "${rule[@]}" --rule scheduled --against regime --json
+divergence regime >beside
+expect 0 "${how[@]}" "${rule[@]}" --against regime --json # from the unpruned model itself
+divergence regime >alone
+same beside alone 'the divergence of regime beside scheduled and alone'
+[ "$(grep -cE '"(kl|agreement|perplexity|probability_change)": -?[0-9]' beside)" -eq 4 ] ||
+    fail 'no KL, agreement, difference of perplexity'
+expect 0 "${how[@]}" "${rule[@]}" --rule regime --json
+sed -n 's/^  //; /^"divergence": {/,/^}/p' out >of_main
+sed -n 's/^      //; /^"divergence": {/,/^}/p' beside >of_model
+sed -i 's/,$//' of_main of_model
+same of_main of_model 'divergence of the model to judge'
+
 # The unpruned model may be the one to judge; items and resuming.
 expect 0 "${how[@]}" "${rule[@]}" --against scheduled --json --items i.jsonl
 cp out whole.json
@@ -64,6 +84,11 @@ head -n 9 i.whole >i.jsonl.partial
 expect 0 "${how[@]}" "${rule[@]}" --against scheduled --json --items i.jsonl --resume
 same out whole.json 'resumed'
 same i.jsonl i.whole 'the items of a resumed eval'
+mv i.jsonl i.whole
+head -n 6 i.whole >i.jsonl.partial # between the two pruned models of the third window
+expect 0 "${how[@]}" "${rule[@]}" --against scheduled --json --items i.jsonl --resume
+same out whole.json 'resumed inside a window'
+same i.jsonl i.whole 'the items of an eval resumed inside a window'
 
 # ---- tasks: a set for every passage -------------------------------------------------------------
 task=(eval tiny --task lambada --data "$SOURCE_DIR/tests/golden/tasks/lambada_openai.jsonl"

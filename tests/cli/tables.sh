@@ -12,6 +12,7 @@ narrow() {
     LC_ALL=C expect 0 "$@"
     LC_ALL=C grep -q '[^ -~]' out && fail "$* in the C locale: $(LC_ALL=C grep -m1 '[^ -~]' out)"
     sed -i "s|$scratch||g; s|$SOURCE_DIR||g" out # a path may be as long as it likes
+    grep -n ' $' out && fail "$*: a line ends in a blank"
     awk 'length($0) > 80 { wide = 1; print } END { exit !wide }' out >wide &&
         fail "$*: a line wider than 80: $(head -n 1 wide)"
     return 0
@@ -25,6 +26,7 @@ prints 'ρ diag'
 for words in 'info tiny' 'doctor' 'selftest' 'compare tiny tiny' 'help' 'init --help' \
     'select rec --rule static --budget 8 -o mask' \
     'eval tiny prose=prose.txt --window 64 --windows 2 --mask mask' \
+    'eval tiny prose=prose.txt --window 64 --windows 2 --mask mask --against last --recording rec --budget 4' \
     'verify tiny prose=prose.txt --window 64 --windows 1'; do
     # shellcheck disable=SC2086
     narrow $words
