@@ -4,8 +4,9 @@
  *
  * A slab is `sequences` sequences of `length` tokens. Dense rows [sequences·length][D] come in and
  * go out; what is inside belongs to the mixer: `kept` memory holds what forward leaves for backward
- * of the same branch, `scratch` is shared by all branches and holds nothing between two calls. Work
- * is cut into tasks by shape only, and no two tasks of a run add to the same gradient.
+ * of the same branch, `scratch` is shared by the branches of a kind and holds nothing between two
+ * calls, but what is never written stays zero in both. Work is cut into tasks by shape only, and no
+ * two tasks of a run add to the same gradient.
  */
 #ifndef SSM_TRAIN_MIXER_H
 #define SSM_TRAIN_MIXER_H
@@ -45,12 +46,13 @@ typedef struct ssm__run {
     const float *dout;
     float *din;    /* [T][D] backward: gradient of the normed input, overwritten */
     void *weights; /* what prepare made of this branch's parameters, and what finish adds back */
-    void *kept;    /* of this branch; NULL in a pass without backward */
-    void *scratch;
+    void *kept;    /* of this branch; of all of its kind in a pass without backward */
+    void *scratch; /* of all branches of its kind */
 } ssm__run;
 
 typedef struct ssm__mixer {
-    const char *name; /* as recipes spell it */
+    /* False: the shape is none for this mixer; says why in `why`, of `size` bytes. */
+    bool (*accepts)(const ssm__network_config *config, char *why, size_t size);
     void (*declare)(ssm__declaration *list, const ssm__network_config *config, int64_t layer);
     /* Layout functions: they take memory from the arena and return the object for the field of
      * ssm__run of the same name; run on an empty arena they count. sequences: of a slab. */
@@ -58,7 +60,7 @@ typedef struct ssm__mixer {
     void *(*kept)(ssm__arena *arena, const ssm__network_config *config, int64_t length,
                   int64_t sequences);
     void *(*scratch)(ssm__arena *arena, const ssm__network_config *config, int64_t length,
-                     int64_t sequences, bool backward);
+                     int64_t sequences, int threads, bool backward);
     void (*prepare)(const ssm__run *run);  /* weights from parameters, their gradients zero */
     void (*forward)(const ssm__run *run);  /* in → out */
     void (*backward)(const ssm__run *run); /* dout, in → din; adds to gradients */
@@ -67,6 +69,8 @@ typedef struct ssm__mixer {
 
 /* NULL: cannot be trained (yet). */
 const ssm__mixer *ssm__mixer_of(ssm__mixer_kind kind);
+/* In the order of the enum, NULL-terminated. */
+const char *const *ssm__mixer_names(void);
 /* False: no such name. */
 bool ssm__mixer_parse(const char *name, ssm__mixer_kind *out);
 

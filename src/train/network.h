@@ -53,11 +53,12 @@ typedef struct ssm__parameter {
     char name[SSM__SLOT_NAME_MAX]; /* "backbone.layers.3.mixer.A_log" */
     int n_dims;
     int64_t dims[SSM__SLOT_DIMS];
-    int64_t count; /* elements */
-    int64_t at;    /* first one in the arrays of values and gradients */
-    int64_t layer; /* −1 outside the layers */
-    int slot;      /* SSM__SLOT_…, or −1: not of a published model */
-    bool decayed;  /* weight decay: matrices and convolutions, but not A_log, D, biases, norms */
+    int64_t count;       /* elements */
+    int64_t at;          /* first one in the arrays of values and gradients */
+    int64_t layer;       /* −1 outside the layers */
+    int slot;            /* SSM__SLOT_…, or −1: not of a published model */
+    ssm_layer_kind kind; /* of the layer, for the slot's shape and first values */
+    bool decayed; /* weight decay: matrices and convolutions, but not A_log, D, biases, norms */
 } ssm__parameter;
 
 typedef struct ssm__network ssm__network;

@@ -1,0 +1,71 @@
+#include "train/work.h"
+
+#include "kernels/training.h"
+
+ssm__view ssm__side_view(const ssm__side *side, int64_t length, int64_t sequence, int64_t token)
+{
+    if (side->wide.data != NULL) {
+        return ssm__wide_view(side->wide, sequence, token);
+    }
+    return ssm__rows_view(side->rows + (sequence * length + token) * side->stride, side->stride);
+}
+
+typedef struct products {
+    const ssm__run *run;
+    const ssm__weight_product *list;
+    int count;
+    int64_t block; /* rows of a task, a multiple of 16 */
+    int64_t blocks[SSM__WORK_PRODUCTS];
+    int64_t total;
+} products;
+
+/* Which block stands at place `task` when block i of a product with n blocks has the key
+ * (2i + 1)/2n and keys rise; of equal keys the earlier product's first. */
+static void find_block(const products *all, int64_t task, int *product, int64_t *block)
+{
+    int64_t next[SSM__WORK_PRODUCTS] = {0};
+    for (int64_t place = 0;; place++) {
+        int best = -1;
+        for (int p = 0; p < all->count; p++) {
+            const bool left = next[p] < all->blocks[p];
+            if (left && (best < 0 || (2 * next[p] + 1) * all->blocks[best] <
+                                         (2 * next[best] + 1) * all->blocks[p])) {
+                best = p;
+            }
+        }
+        if (place == task) {
+            *product = best;
+            *block = next[best];
+            return;
+        }
+        next[best]++;
+    }
+}
+
+static void product_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const products *all = context;
+    int number;
+    int64_t block;
+    find_block(all, task, &number, &block);
+    const ssm__weight_product *product = &all->list[number];
+    const int64_t row = block * all->block;
+    const int64_t end = ssm__least(row + all->block, product->rows);
+    const int64_t length = all->run->length;
+    for (int64_t s = 0; s < all->run->sequences; s++) {
+        all->run->kernels->training->linear_weight_gradient(
+            ssm__side_view(&product->dy, length, s, 0), ssm__side_view(&product->x, length, s, 0),
+            length, product->cols, product->dw, row, end);
+    }
+}
+
+void ssm__weight_products(const ssm__run *run, const ssm__weight_product *list, int count)
+{
+    products all = {.run = run, .list = list, .count = count, .block = SSM__WORK_ROWS};
+    for (int p = 0; p < count; p++) {
+        all.blocks[p] = ssm__divide_up(list[p].rows, all.block);
+        all.total += all.blocks[p];
+    }
+    ssm__pool_run(run->pool, product_task, &all, all.total);
+}
