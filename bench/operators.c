@@ -1,6 +1,7 @@
 /* bench/operators.c: the registry and the memory of a case. */
 #include "operators.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,25 @@ static const operator_entry *const all[] = {&operator_head_scan,
                                             &operator_layernorm,
                                             &operator_conv,
                                             &operator_silu_mul,
-                                            &operator_attend};
+                                            &operator_attend,
+                                            &operator_linear_input_gradient,
+                                            &operator_linear_input_gradient_rows,
+                                            &operator_linear_weight_gradient,
+                                            &operator_linear_weight_gradient_rows,
+                                            &operator_column_sums,
+                                            &operator_sum_parts,
+                                            &operator_rmsnorm_gradient,
+                                            &operator_rmsnorm_gradient_added,
+                                            &operator_layernorm_gradient,
+                                            &operator_conv_silu_backward,
+                                            &operator_conv_backward,
+                                            &operator_silu_mul_backward,
+                                            &operator_scan_backward,
+                                            &operator_scan_backward_starts,
+                                            &operator_cross_entropy,
+                                            &operator_embedding_gradient,
+                                            &operator_adamw,
+                                            &operator_squared_norm};
 
 enum { ENTRIES = sizeof all / sizeof *all };
 
@@ -154,4 +173,24 @@ bool operator_guards_hold(const operator_run *run)
         hold = hold && guarded(run->out[i], run->out_count[i]);
     }
     return hold;
+}
+
+double *operator_widen(const float *values, int64_t count)
+{
+    double *wide = malloc((size_t)(count > 0 ? count : 1) * sizeof *wide);
+    for (int64_t i = 0; wide && i < count; i++) {
+        wide[i] = (double)values[i];
+    }
+    return wide;
+}
+
+void operator_scale_by_largest(operator_run *run, int index)
+{
+    double largest = 0.0;
+    for (int64_t i = 0; i < run->out_count[index]; i++) {
+        largest = fmax(largest, fabs(run->want[index][i]));
+    }
+    for (int64_t i = 0; i < run->out_count[index]; i++) {
+        run->scale[index][i] = largest > 0.0 ? largest : 1.0;
+    }
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/kernels.h"
 
-enum { OPERATOR_INPUTS = 8, OPERATOR_OUTPUTS = 6, OPERATOR_SHAPES = 12 };
+enum { OPERATOR_INPUTS = 10, OPERATOR_OUTPUTS = 6, OPERATOR_SHAPES = 12 };
 
 /* tokens, then what the operator calls its dimensions (see its entry). */
 typedef struct operator_shape {
@@ -67,6 +67,11 @@ void operator_rewind(operator_run *run);
 /* True when the guard zones around every array are untouched. */
 bool operator_guards_hold(const operator_run *run);
 
+/* A copy in float64 that the caller frees; NULL when out of memory. */
+double *operator_widen(const float *values, int64_t count);
+/* Output `index` is compared relative to the largest magnitude wanted in it (1 if all are 0). */
+void operator_scale_by_largest(operator_run *run, int index);
+
 /* The entries of the other files. */
 extern const operator_entry operator_linear_f32, operator_linear_f16, operator_linear_bf16;
 extern const operator_entry operator_rmsnorm, operator_conv_silu, operator_softplus_bias,
@@ -77,5 +82,13 @@ extern const operator_entry operator_scan, operator_scan_masked, operator_scan_r
     operator_gram, operator_energy, operator_mode_rows, operator_gram_rows, operator_least_dropped,
     operator_dropped, operator_head_reads;
 extern const operator_entry operator_layernorm, operator_conv, operator_silu_mul, operator_attend;
+extern const operator_entry operator_linear_input_gradient, operator_linear_weight_gradient,
+    operator_linear_input_gradient_rows, operator_linear_weight_gradient_rows, operator_column_sums,
+    operator_sum_parts;
+extern const operator_entry operator_rmsnorm_gradient, operator_rmsnorm_gradient_added,
+    operator_layernorm_gradient, operator_conv_silu_backward, operator_conv_backward,
+    operator_silu_mul_backward, operator_scan_backward, operator_scan_backward_starts;
+extern const operator_entry operator_cross_entropy, operator_embedding_gradient, operator_adamw,
+    operator_squared_norm;
 
 #endif

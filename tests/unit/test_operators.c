@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "kernels/training.h"
 #include "operators.h"
 
 static double compare(const operator_entry *entry, const operator_run *run)
@@ -87,6 +88,12 @@ static void every_table_is_complete(void **state)
         assert_int_equal(k->isa, isa);
         const unsigned char *bytes = (const unsigned char *)k;
         for (size_t at = offsetof(ssm__kernels, linear); at < sizeof *k; at += sizeof k->linear) {
+            const void *entry = NULL;
+            memcpy(&entry, bytes + at, sizeof entry);
+            assert_non_null(entry);
+        }
+        bytes = (const unsigned char *)k->training;
+        for (size_t at = 0; at < sizeof *k->training; at += sizeof k->linear) {
             const void *entry = NULL;
             memcpy(&entry, bytes + at, sizeof entry);
             assert_non_null(entry);
