@@ -5,7 +5,7 @@
  *   rotary on the leading coordinates of q and k;
  *   o_h[t] = Σ_{j ≤ t} softmax_j(scale q_h[t]·k_g[j]) v_g[j],  g = h / (Hq/Hkv);  out = out_proj o
  */
-#include "reference/reference.h"
+#include "reference/ref_attention.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,14 +13,15 @@
 #include "base/error.h"
 #include "reference/ref_alloc.h"
 
-void ssm__ref_rotary(const ssm_config *config, double *x, int64_t tokens, int64_t heads,
-                     int64_t position)
+/* sign −1: the other way round. */
+static void rotate(const ssm_config *config, double *x, int64_t tokens, int64_t heads,
+                   int64_t position, double sign)
 {
     const int64_t half = config->rotary_dim / 2;
     for (int64_t t = 0; t < tokens; t++) {
         for (int64_t i = 0; i < half; i++) {
             const double turn = pow(config->rotary_base, -(double)i / (double)half);
-            const double angle = (double)(position + t) * turn;
+            const double angle = sign * (double)(position + t) * turn;
             const int64_t first = config->rotary_interleaved ? 2 * i : i;
             const int64_t second = config->rotary_interleaved ? 2 * i + 1 : i + half;
             for (int64_t head = 0; head < heads; head++) {
@@ -33,15 +34,18 @@ void ssm__ref_rotary(const ssm_config *config, double *x, int64_t tokens, int64_
     }
 }
 
-typedef struct scratch {
-    double *in, *qkv;         /* [L][(Hq+2Hkv)·dh] before and after the convolution */
-    double *q, *o;            /* [L][Hq·dh] */
-    double *k, *v;            /* [L][Hkv·dh] */
-    double *weights;          /* [L] of one query */
-    double *conv, *conv_bias; /* [(Hq+2Hkv)·dh][K] */
-} scratch;
+void ssm__ref_rotary(const ssm_config *config, double *x, int64_t tokens, int64_t heads,
+                     int64_t position)
+{
+    rotate(config, x, tokens, heads, position, 1.0);
+}
 
-static void free_scratch(scratch *s)
+void ssm__ref_rotary_backward(const ssm_config *config, double *dx, int64_t tokens, int64_t heads)
+{
+    rotate(config, dx, tokens, heads, 0, -1.0);
+}
+
+void ssm__ref_attention_release(ssm__ref_attention_pass *s)
 {
     double *all[] = {s->in, s->qkv, s->q, s->o, s->k, s->v, s->weights, s->conv, s->conv_bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -49,8 +53,8 @@ static void free_scratch(scratch *s)
     }
 }
 
-static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w, int64_t tokens,
-                                scratch *s, ssm_error *err)
+static ssm_status alloc_pass(const ssm_config *c, const ssm__layer_weights *w, int64_t tokens,
+                             ssm__ref_attention_pass *s, ssm_error *err)
 {
     const int64_t dh = c->attention_head_dim;
     const int64_t query = c->n_query_heads * dh, key = c->n_kv_heads * dh;
@@ -66,13 +70,12 @@ static ssm_status alloc_scratch(const ssm_config *c, const ssm__layer_weights *w
     return SSM_STATUS_OK;
 }
 
-/* One head of one query at token t. */
-static void attend(const ssm_config *c, int64_t t, int64_t head, scratch *s)
+void ssm__ref_attention_weights(const ssm_config *c, int64_t t, int64_t head,
+                                ssm__ref_attention_pass *s)
 {
     const int64_t dh = c->attention_head_dim, Hkv = c->n_kv_heads;
     const int64_t group = head / (c->n_query_heads / Hkv);
     const double *q = s->q + (t * c->n_query_heads + head) * dh;
-    double *o = s->o + (t * c->n_query_heads + head) * dh;
     for (int64_t j = 0; j <= t; j++) {
         s->weights[j] = 0.0;
         for (int64_t i = 0; i < dh; i++) {
@@ -81,14 +84,26 @@ static void attend(const ssm_config *c, int64_t t, int64_t head, scratch *s)
     }
     const double total = ssm__ref_logsumexp(s->weights, t + 1);
     for (int64_t j = 0; j <= t; j++) {
+        s->weights[j] = exp(s->weights[j] - total);
+    }
+}
+
+/* One head of one query at token t. */
+static void attend(const ssm_config *c, int64_t t, int64_t head, ssm__ref_attention_pass *s)
+{
+    const int64_t dh = c->attention_head_dim, Hkv = c->n_kv_heads;
+    const int64_t group = head / (c->n_query_heads / Hkv);
+    double *o = s->o + (t * c->n_query_heads + head) * dh;
+    ssm__ref_attention_weights(c, t, head, s);
+    for (int64_t j = 0; j <= t; j++) {
         for (int64_t i = 0; i < dh; i++) {
-            o[i] += exp(s->weights[j] - total) * s->v[(j * Hkv + group) * dh + i];
+            o[i] += s->weights[j] * s->v[(j * Hkv + group) * dh + i];
         }
     }
 }
 
 static void run_attention(const ssm_config *c, const ssm__layer_weights *w, const double *x,
-                          int64_t tokens, scratch *s, double *out)
+                          int64_t tokens, ssm__ref_attention_pass *s, double *out)
 {
     const int64_t dh = c->attention_head_dim;
     const int64_t query = c->n_query_heads * dh, key = c->n_kv_heads * dh, all = query + 2 * key;
@@ -111,14 +126,20 @@ static void run_attention(const ssm_config *c, const ssm__layer_weights *w, cons
     ssm__ref_linear(&w->out_proj, &w->out_proj_bias, s->o, out, tokens);
 }
 
+ssm_status ssm__ref_attention_run(const ssm_config *config, const ssm__layer_weights *w,
+                                  const double *x, int64_t tokens, ssm__ref_attention_pass *pass,
+                                  double *out, ssm_error *err)
+{
+    SSM__TRY(alloc_pass(config, w, tokens, pass, err));
+    run_attention(config, w, x, tokens, pass, out);
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm__ref_attention(const ssm_config *config, const ssm__layer_weights *w,
                               const double *x, int64_t tokens, double *out, ssm_error *err)
 {
-    scratch s = {0};
-    const ssm_status status = alloc_scratch(config, w, tokens, &s, err);
-    if (status == SSM_STATUS_OK) {
-        run_attention(config, w, x, tokens, &s, out);
-    }
-    free_scratch(&s);
+    ssm__ref_attention_pass pass = {0};
+    const ssm_status status = ssm__ref_attention_run(config, w, x, tokens, &pass, out, err);
+    ssm__ref_attention_release(&pass);
     return status;
 }

@@ -25,12 +25,10 @@ void ssm__ref_conv_backward(const double *x, const double *weight, const double 
     for (int64_t i = 0; i < tokens * channels; i++) {
         dx[i] = weight ? 0.0 : dout[i];
     }
+    ssm__ref_sum_tokens(dout, tokens, channels, dbias);
     for (int64_t t = 0; weight && t < tokens; t++) {
         for (int64_t e = 0; e < channels; e++) {
             const double d = dout[t * channels + e];
-            if (dbias) {
-                dbias[e] += d;
-            }
             for (int64_t j = 0; j < d_conv; j++) {
                 const int64_t source = t - (d_conv - 1) + j;
                 if (source >= 0) {

@@ -3,6 +3,7 @@
 #include "reference/backward.h"
 #include "reference/ref_alloc.h"
 #include "reference/ref_mamba.h"
+#include "reference/ref_mamba2.h"
 
 ssm__ref_layer ssm__ref_layer_of(const ssm_config *config, const ssm__layer_weights *w)
 {
@@ -23,9 +24,30 @@ static ssm_status mamba_forward(const ssm__ref_layer *layer, const double *x, in
     return status;
 }
 
+static ssm_status mamba2_forward(const ssm__ref_layer *layer, const double *x, int64_t tokens,
+                                 double *out, ssm_error *err)
+{
+    ssm__ref_mamba2_pass pass = {0};
+    const ssm_status status = ssm__ref_mamba2_run(layer, NULL, x, tokens, &pass, out, NULL, err);
+    ssm__ref_mamba2_release(&pass);
+    return status;
+}
+
 ssm_status ssm__ref_mixer_forward(const ssm__ref_layer *layer, const double *x, int64_t tokens,
                                   double *out, ssm_error *err)
 {
+    switch (layer->mixer) {
+    case SSM__REF_MAMBA2:
+    case SSM__REF_LINEAR_ATTENTION:
+    case SSM__REF_GLA:
+        return mamba2_forward(layer, x, tokens, out, err);
+    case SSM__REF_ATTENTION:
+        return ssm__ref_attention(layer->config, &layer->w, x, tokens, out, err);
+    case SSM__REF_H3:
+        return ssm__ref_h3(layer, x, tokens, out, err);
+    case SSM__REF_MAMBA:
+        break;
+    }
     return mamba_forward(layer, x, tokens, out, err);
 }
 
@@ -33,6 +55,18 @@ ssm_status ssm__ref_mixer_backward(const ssm__ref_layer *layer, const double *x,
                                    const double *dout, double *dx, const ssm__ref_gradients *g,
                                    ssm_error *err)
 {
+    switch (layer->mixer) {
+    case SSM__REF_MAMBA2:
+    case SSM__REF_LINEAR_ATTENTION:
+    case SSM__REF_GLA:
+        return ssm__ref_mamba2_backward(layer, x, tokens, dout, dx, g, err);
+    case SSM__REF_ATTENTION:
+        return ssm__ref_attention_backward(layer, x, tokens, dout, dx, g, err);
+    case SSM__REF_H3:
+        return ssm__ref_h3_backward(layer, x, tokens, dout, dx, g, err);
+    case SSM__REF_MAMBA:
+        break;
+    }
     return ssm__ref_mamba_backward(layer, x, tokens, dout, dx, g, err);
 }
 

@@ -8,14 +8,16 @@
 
 #include <math.h>
 
+/* Number k of the weight. */
 static double weight_at(const ssm_tensor *weight, int64_t k)
 {
     return weight && weight->data ? ssm_tensor_get(weight, k) : 1.0;
 }
 
-/* One row of either; mean is the row's for LayerNorm and 0 for RMSNorm. */
-static void norm_row_backward(const double *x, const ssm_tensor *weight, const double *dy,
-                              int64_t width, double eps, bool centred, double *dx, double *dweight)
+/* One row of either; centred: LayerNorm. The row's weights begin at number `first`. */
+static void norm_row_backward(const double *x, const ssm_tensor *weight, int64_t first,
+                              const double *dy, int64_t width, double eps, bool centred, double *dx,
+                              double *dweight)
 {
     double mean = 0.0, square = 0.0, mean_s = 0.0, mean_sx = 0.0;
     for (int64_t k = 0; centred && k < width; k++) {
@@ -26,15 +28,15 @@ static void norm_row_backward(const double *x, const ssm_tensor *weight, const d
     }
     const double r = sqrt(square + eps);
     for (int64_t k = 0; k < width; k++) {
-        const double s = weight_at(weight, k) * dy[k], x_hat = (x[k] - mean) / r;
+        const double s = weight_at(weight, first + k) * dy[k], x_hat = (x[k] - mean) / r;
         mean_s += centred ? s / (double)width : 0.0;
         mean_sx += s * x_hat / (double)width;
         if (dweight) {
-            dweight[k] += dy[k] * x_hat;
+            dweight[first + k] += dy[k] * x_hat;
         }
     }
     for (int64_t k = 0; k < width; k++) {
-        const double s = weight_at(weight, k) * dy[k], x_hat = (x[k] - mean) / r;
+        const double s = weight_at(weight, first + k) * dy[k], x_hat = (x[k] - mean) / r;
         dx[k] = (s - mean_s - x_hat * mean_sx) / r;
     }
 }
@@ -44,8 +46,8 @@ void ssm__ref_rmsnorm_backward(const double *x, const ssm_tensor *weight, const 
                                double *dweight)
 {
     for (int64_t t = 0; t < tokens; t++) {
-        norm_row_backward(x + t * width, weight, dy + t * width, width, eps, false, dx + t * width,
-                          dweight);
+        norm_row_backward(x + t * width, weight, 0, dy + t * width, width, eps, false,
+                          dx + t * width, dweight);
     }
 }
 
@@ -57,8 +59,8 @@ void ssm__ref_layernorm_backward(const double *x, const ssm_tensor *weight, cons
         for (int64_t k = 0; dbias && k < width; k++) {
             dbias[k] += dy[t * width + k];
         }
-        norm_row_backward(x + t * width, weight, dy + t * width, width, eps, true, dx + t * width,
-                          dweight);
+        norm_row_backward(x + t * width, weight, 0, dy + t * width, width, eps, true,
+                          dx + t * width, dweight);
     }
 }
 
@@ -73,5 +75,30 @@ void ssm__ref_block_norm_backward(const ssm_config *config, const ssm_tensor *we
         ssm__ref_layernorm_backward(x, weight, dy, tokens, D, config->norm_eps, dx, dweight, dbias);
     } else {
         ssm__ref_rmsnorm_backward(x, weight, dy, tokens, D, config->norm_eps, dx, dweight);
+    }
+}
+
+/* y = w x̂ SiLU(z), x̂ over a group: SiLU(z) comes to dy as a factor, w x̂ to dz. */
+void ssm__ref_gated_norm_backward(const ssm_config *config, const ssm_tensor *weight,
+                                  const double *v, const double *z, const double *dy,
+                                  int64_t tokens, double *dv, double *dz, double *dweight)
+{
+    const int64_t S = config->d_ssm, width = S / config->norm_groups;
+    for (int64_t i = 0; i < tokens * S; i++) {
+        const bool gated = config->gated_norm && config->norm_before_gate;
+        dv[i] = gated ? dy[i] * ssm__ref_silu(z[i]) : dy[i];
+        dz[i] = 0.0;
+    }
+    for (int64_t first = 0; config->gated_norm && first < tokens * S; first += width) {
+        double square = 0.0;
+        for (int64_t i = first; i < first + width; i++) {
+            square += v[i] * v[i] / (double)width;
+        }
+        const double r = sqrt(square + config->mixer_norm_eps);
+        for (int64_t i = first; config->norm_before_gate && i < first + width; i++) {
+            dz[i] = dy[i] * weight_at(weight, i % S) * v[i] / r * ssm__ref_silu_slope(z[i]);
+        }
+        norm_row_backward(v + first, weight, first % S, dv + first, width, config->mixer_norm_eps,
+                          false, dv + first, dweight);
     }
 }

@@ -93,6 +93,61 @@ static void add_mamba(test_parameters *all, const char *prefix, const ssm_config
     ADD_SLOT(D, E, 0, 1.0);
 }
 
+/* Mamba-2, linear attention and GLA. */
+static void add_mamba2(test_parameters *all, const char *prefix, const ssm_config *c,
+                       ssm__ref_mixer mixer, const test_layer_options *o, test_layer *out)
+{
+    const int64_t E = c->d_inner, S = c->d_ssm, GN = c->n_groups * c->d_state, H = c->n_heads;
+    const int64_t conv = S + (o->fixed ? 0 : 2 * GN);
+    const int64_t dt = mixer == SSM__REF_MAMBA2 && !o->fixed ? H : 0;
+    add_projections(all, prefix, c, 2 * (E - S) + S + conv + dt, E, o, out);
+    add_conv(all, prefix, conv, c->d_conv, o, out);
+    if (o->fixed) {
+        ADD_MORE(B_fixed, GN, 0, 1.0);
+        ADD_MORE(C_fixed, GN, 0, 1.0);
+    }
+    if (mixer == SSM__REF_MAMBA2) {
+        ADD_SLOT(dt_bias, H, 0, 0.5);
+        ADD_SLOT(A_log, H, 0, 0.5);
+    }
+    if (mixer == SSM__REF_GLA) {
+        ADD_MORE(gate_down, o->gate_rank, c->d_model, fan(c->d_model));
+        ADD_MORE(gate_up, o->gate_groups * c->d_state, o->gate_rank, fan(o->gate_rank));
+        ADD_MORE(gate_bias, o->gate_groups * c->d_state, 0, 1.0);
+    }
+    if (!o->no_D) {
+        ADD_SLOT(D, c->D_per_channel ? S : H, 0, 1.0);
+    }
+    if (c->gated_norm) {
+        ADD_SLOT(gate_norm, S, 0, 1.0);
+    }
+}
+
+static void add_attention(test_parameters *all, const char *prefix, const ssm_config *c,
+                          const test_layer_options *o, test_layer *out)
+{
+    const int64_t dh = c->attention_head_dim, query = c->n_query_heads * dh;
+    const int64_t rows = query + 2 * c->n_kv_heads * dh;
+    add_projections(all, prefix, c, rows, query, o, out);
+    if (c->attention_conv > 0) {
+        add_conv(all, prefix, rows, c->attention_conv, o, out);
+    }
+}
+
+static void add_h3(test_parameters *all, const char *prefix, const ssm_config *c,
+                   const test_layer_options *o, test_layer *out)
+{
+    const int64_t S = c->d_ssm, H = c->n_heads;
+    add_projections(all, prefix, c, 3 * S, S, o, out);
+    add_conv(all, prefix, S, c->d_conv, o, out);
+    ADD_SLOT(dt_bias, H, 0, 0.5);
+    ADD_SLOT(A_log, H, c->d_state, 0.5);
+    ADD_MORE(C_fixed, H, c->d_state, 1.0);
+    if (!o->no_D) {
+        ADD_SLOT(D, H, 0, 1.0);
+    }
+}
+
 static void add_block(test_parameters *all, const char *prefix, const ssm_config *c,
                       const test_layer_options *o, test_layer *out)
 {
@@ -129,9 +184,13 @@ test_layer test_layer_create(test_parameters *all, const char *prefix, const ssm
     case SSM__REF_MAMBA2:
     case SSM__REF_LINEAR_ATTENTION:
     case SSM__REF_GLA:
+        add_mamba2(all, prefix, config, mixer, options, &layer);
+        break;
     case SSM__REF_ATTENTION:
+        add_attention(all, prefix, config, options, &layer);
+        break;
     case SSM__REF_H3:
-        fail_msg("mixer %d is not here yet", (int)mixer);
+        add_h3(all, prefix, config, options, &layer);
         break;
     }
     add_block(all, prefix, config, options, &layer);

@@ -120,6 +120,139 @@ static void test_mamba_time_invariant(void **unused)
                 &(test_layer_options){.fixed = true}, false);
 }
 
+/* 4 heads of 3 channels; the scan is as wide as the mixer. */
+static ssm_config small_mamba2(int64_t n_groups)
+{
+    return (ssm_config){.family = SSM_FAMILY_MAMBA2,
+                        .vocab_size = 11,
+                        .d_model = 5,
+                        .n_layers = 2,
+                        .d_inner = 12,
+                        .d_state = 3,
+                        .d_conv = 3,
+                        .n_heads = 4,
+                        .head_dim = 3,
+                        .n_groups = n_groups,
+                        .d_ssm = 12,
+                        .norm_groups = n_groups,
+                        .gated_norm = true,
+                        .dt_limit_low = 0.0,
+                        .dt_limit_high = INFINITY,
+                        .norm_eps = 1e-3,
+                        .mixer_norm_eps = 1e-3};
+}
+
+static void check_mamba2(const char *what, const ssm_config *config,
+                         const test_layer_options *options)
+{
+    char name[80];
+    snprintf(name, sizeof name, "mamba2, %d groups%s", (int)config->n_groups, what);
+    check_layer(name, config, SSM__REF_MAMBA2, options, false);
+}
+
+static void test_mamba2(void **unused)
+{
+    (void)unused;
+    for (int64_t n_groups = 1; n_groups <= 4; n_groups *= 2) {
+        ssm_config config = small_mamba2(n_groups);
+        check_mamba2("", &config, &(test_layer_options){0});
+        config.norm_groups = 1;
+        check_mamba2(", one norm", &config, &(test_layer_options){.biases = true});
+        config.norm_before_gate = true;
+        check_mamba2(", one norm before the gate", &config,
+                     &(test_layer_options){.no_conv_bias = true});
+        config.norm_groups = n_groups;
+        config.D_per_channel = true;
+        check_mamba2(", norms before the gate", &config, &(test_layer_options){0});
+        config.gated_norm = false;
+        check_mamba2(", no norm", &config, &(test_layer_options){.no_conv = true});
+    }
+}
+
+/* Some steps below the clamp's limits, some above, some between. */
+static void test_mamba2_limits(void **unused)
+{
+    (void)unused;
+    ssm_config config = small_mamba2(2);
+    config.dt_limit_low = 0.6;
+    config.dt_limit_high = 1.1;
+    check_mamba2(", limits", &config, &(test_layer_options){0});
+    config.d_inner = 15; /* three channels of z0, x0 beside the scan */
+    check_mamba2(", wide mixer", &config, &(test_layer_options){.biases = true});
+}
+
+static void test_mamba2_time_invariant(void **unused)
+{
+    (void)unused;
+    const ssm_config config = small_mamba2(2);
+    check_mamba2(", time-invariant", &config, &(test_layer_options){.fixed = true});
+}
+
+static void test_linear_attention(void **unused)
+{
+    (void)unused;
+    for (int64_t n_groups = 1; n_groups <= 4; n_groups *= 2) {
+        ssm_config config = small_mamba2(n_groups);
+        check_layer("linear attention", &config, SSM__REF_LINEAR_ATTENTION,
+                    &(test_layer_options){.no_D = true}, false);
+        config.D_per_channel = true;
+        config.norm_before_gate = true;
+        check_layer("linear attention with D", &config, SSM__REF_LINEAR_ATTENTION,
+                    &(test_layer_options){0}, false);
+    }
+}
+
+static void test_gla(void **unused)
+{
+    (void)unused;
+    for (int64_t n_groups = 1; n_groups <= 4; n_groups *= 2) {
+        const ssm_config config = small_mamba2(n_groups);
+        for (int64_t gate_groups = 1; gate_groups <= 4; gate_groups *= 2) {
+            check_layer("gated linear attention", &config, SSM__REF_GLA,
+                        &(test_layer_options){.gate_rank = 2, .gate_groups = gate_groups}, false);
+        }
+    }
+}
+
+static void test_h3(void **unused)
+{
+    (void)unused;
+    ssm_config config = small_mamba2(1);
+    check_layer("h3, heads of 3", &config, SSM__REF_H3,
+                &(test_layer_options){.no_conv_bias = true, .no_D = true}, false);
+    config.n_heads = 12;
+    config.head_dim = 1;
+    check_layer("h3, heads of 1", &config, SSM__REF_H3, &(test_layer_options){.biases = true},
+                false);
+}
+
+static void test_attention(void **unused)
+{
+    (void)unused;
+    ssm_config config = {.family = SSM_FAMILY_MAMBA2,
+                         .d_model = 5,
+                         .n_query_heads = 4,
+                         .n_kv_heads = 2,
+                         .attention_head_dim = 5,
+                         .softmax_scale = 0.9};
+    check_layer("attention", &config, SSM__REF_ATTENTION, &(test_layer_options){0}, false);
+    config.attention_conv = 3;
+    check_layer("attention with convolution", &config, SSM__REF_ATTENTION,
+                &(test_layer_options){.biases = true}, false);
+    config.rotary_dim = 4;
+    config.rotary_base = 50.0;
+    check_layer("attention with rotary", &config, SSM__REF_ATTENTION, &(test_layer_options){0},
+                false);
+    config.rotary_interleaved = true;
+    config.n_kv_heads = 4;
+    config.attention_conv = 0;
+    check_layer("attention with interleaved rotary", &config, SSM__REF_ATTENTION,
+                &(test_layer_options){0}, false);
+    config.n_query_heads = config.n_kv_heads = 1;
+    check_layer("attention of one head", &config, SSM__REF_ATTENTION, &(test_layer_options){0},
+                false);
+}
+
 static void test_block(void **unused)
 {
     (void)unused;
@@ -279,9 +412,19 @@ static void test_classification(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mamba),      cmocka_unit_test(test_mamba_time_invariant),
-        cmocka_unit_test(test_block),      cmocka_unit_test(test_language_model),
-        cmocka_unit_test(test_regression), cmocka_unit_test(test_classification),
+        cmocka_unit_test(test_mamba),
+        cmocka_unit_test(test_mamba_time_invariant),
+        cmocka_unit_test(test_mamba2),
+        cmocka_unit_test(test_mamba2_limits),
+        cmocka_unit_test(test_mamba2_time_invariant),
+        cmocka_unit_test(test_linear_attention),
+        cmocka_unit_test(test_gla),
+        cmocka_unit_test(test_h3),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_block),
+        cmocka_unit_test(test_language_model),
+        cmocka_unit_test(test_regression),
+        cmocka_unit_test(test_classification),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
