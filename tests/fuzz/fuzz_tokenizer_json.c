@@ -32,9 +32,15 @@ static void check_streaming(const ssm_tokenizer *tokenizer, const ssm_ids *ids,
 
 static void try_tokenizer(const ssm_tokenizer *tokenizer)
 {
-    static const char text[] = "the-final  countdown's 12 caf\xC3\xA9 e\xCC\x81<|endoftext|>\n\n x "
-                               "\xE4\xB8\x96\xE2\x96\x81!";
-    const ssm_encode_options options = {.add_special_tokens = true};
+    /* Marks in the wrong order, four-byte characters, a control, a byte that is not UTF-8, and a
+     * word longer than what is merged without a queue. */
+    static const char text[] =
+        "the-final  countdown's they'll 12 caf\xC3\xA9 e\xCC\x81 a\xCC\x87\xCC\xA3 "
+        "\xC4\xB0<|endoftext|>\n\n"
+        " x \xE4\xB8\x96\xE2\x96\x81!\xF0\x9F\x98\x80\xF0\xA0\x80\x80\x01\xFF "
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaathetheaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const ssm_encode_options options = {.add_special_tokens = true,
+                                        .invalid_utf8 = SSM_INVALID_UTF8_REPLACE};
     ssm_ids ids = {0};
     ssm_text out = {0};
     ssm_error err = {0};
