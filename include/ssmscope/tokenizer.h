@@ -100,6 +100,7 @@ typedef struct ssm_corpus {
 } ssm_corpus;
 
 /* arguments: "domain=path" or "path" (its domain is the file's name without extension).
+ * tokenizer NULL: every byte is an id, 0 … 255, whatever the text's encoding.
  * Errors: FILE (missing, unreadable, a directory, invalid UTF-8 with offset), USAGE, MEMORY.
  * Owner: the caller, ssm_corpus_free. */
 SSM_API ssm_status ssm_corpus_open(const ssm_tokenizer *tokenizer, const char *const *arguments,

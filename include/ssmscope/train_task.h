@@ -42,15 +42,20 @@ typedef struct ssm_train_info {
     const char *size;     /* what an evaluation size counts: "letters", "pairs", "tokens" */
     const int64_t *sizes; /* [n_sizes] of the setting `evaluate`, rising */
     int64_t n_sizes;
-    int64_t examples; /* there are so many for each size (a text has an end); −1: without end */
-    bool regimes;     /* batches have the hidden regime of every position */
+    bool regimes; /* batches have the hidden regime of every position */
 } ssm_train_info;
 
 /* NULL-terminated. */
 SSM_API const char *const *ssm_train_task_names(void);
-/* The keys of a task with range, default and meaning, one a line; for free(). NULL: no such task,
- * or out of memory. */
-SSM_API char *ssm_train_task_keys(const char *name);
+/* One key of a task: what may stand behind it and what it is. */
+typedef struct ssm_train_key {
+    const char *key;
+    const char *fallback; /* the default; NULL: none, or one that the other settings give */
+    const char *help;
+    char allowed[128]; /* "a whole number in 1 … 26" */
+} ssm_train_key;
+/* Key i of the task, from 0; false beyond the last one and for an unknown task. */
+SSM_API bool ssm_train_task_key(const char *name, int64_t i, ssm_train_key *out);
 
 /* Settings that are not given have their defaults. Errors: USAGE (unknown name or key, with the
  * nearest; a value outside its range, which is named; settings that contradict each other), FILE (a
@@ -67,8 +72,11 @@ SSM_API const ssm_train_info *ssm_train_task_info(const ssm_train_task *task);
 SSM_API char *ssm_train_task_settings(const ssm_train_task *task);
 /* "xxh3-128:…" over name, settings, seed and the contents of files. Equal digests, equal data. */
 SSM_API const char *ssm_train_task_digest(const ssm_train_task *task);
-/* Writes how a person reads an id ("a", "|", "k17", "\n"), NUL-terminated, cut to size bytes. */
+/* Writes how a person reads an id ("a", "|", "\\n"), or a label (the name of a class), terminated,
+ * cut to size bytes. */
 SSM_API void ssm_train_task_token(const ssm_train_task *task, int32_t id, char *out, size_t size);
+SSM_API void ssm_train_task_label(const ssm_train_task *task, int32_t label, char *out,
+                                  size_t size);
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
@@ -101,8 +109,10 @@ SSM_API void ssm_train_task_rows(const ssm_train_task *task, int64_t first, ssm_
  * Errors: USAGE (a size that the task cannot make, with the range). */
 SSM_API ssm_status ssm_train_task_length(const ssm_train_task *task, int64_t size, int64_t *length,
                                          ssm_error *err);
+/* Examples that there are of a size: a text has an end. −1: as many as are asked for. */
+SSM_API int64_t ssm_train_task_example_count(const ssm_train_task *task, int64_t size);
 /* Evaluation examples first … first + B − 1 of a size, one a row, into a batch of at least that
- * length. Beyond info's `examples` rows are empty: labels −1, used 0. */
+ * length. Beyond their count rows are empty: labels −1, used 0. */
 SSM_API void ssm_train_task_examples(const ssm_train_task *task, int64_t size, int64_t first,
                                      ssm_train_batch *batch);
 

@@ -85,6 +85,16 @@ static ssm_status find_domain(ssm_corpus *corpus, const char *name, ssm_domain *
     return SSM_STATUS_OK;
 }
 
+/* Bytes as ids. */
+static ssm_status add_bytes(const ssm__map *map, ssm_ids *ids, ssm_error *err)
+{
+    SSM__TRY(ssm__ids_reserve(ids, (int64_t)map->size, err));
+    for (size_t i = 0; i < map->size; i++) {
+        ids->data[ids->count++] = map->data[i];
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status add_file(const ssm_tokenizer *tokenizer, const char *argument,
                            ssm_invalid_utf8 invalid_utf8, ssm_corpus *corpus, ssm_error *err)
 {
@@ -98,8 +108,10 @@ static ssm_status add_file(const ssm_tokenizer *tokenizer, const char *argument,
     ssm__losses losses = {0};
     int64_t before = domain->ids.count;
     const char *text = map.data == NULL ? "" : (const char *)map.data;
-    ssm_status status = ssm__tokenizer_encode(tokenizer, text, map.size, &options, file->path,
-                                              &domain->ids, &losses, err);
+    ssm_status status = tokenizer == NULL
+                            ? add_bytes(&map, &domain->ids, err)
+                            : ssm__tokenizer_encode(tokenizer, text, map.size, &options, file->path,
+                                                    &domain->ids, &losses, err);
     corpus->replaced += losses.replaced;
     corpus->dropped += losses.dropped;
     ssm__digest_bytes(text, map.size, file->digest);
