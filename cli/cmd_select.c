@@ -179,6 +179,19 @@ static ssm_status write_mask(select_run *run, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* A mask that names no model is measured by ssm_select_error. */
+static ssm_status check_mask(const select_run *run, ssm_error *err)
+{
+    const char *digest = ssm_recording_get_info(run->recording)->model_digest;
+    if (run->mask.model_digest[0] == '\0' || strcmp(run->mask.model_digest, digest) == 0) {
+        return SSM_STATUS_OK;
+    }
+    return cli_fail(err, SSM_STATUS_FILE, run->args->mask,
+                    "the mask is for model %s, but %s is a recording of model %s: select makes one "
+                    "from it",
+                    run->mask.model_digest, run->args->recording, digest);
+}
+
 static ssm_status print_curve(select_run *run, ssm_error *err)
 {
     static const char *const roles[] = {"evaluation", "calibration"};
@@ -197,6 +210,7 @@ static ssm_status print_curve(select_run *run, ssm_error *err)
     ssm_status status = SSM_STATUS_OK;
     if (args->mask != NULL) {
         status = ssm_mask_read(args->mask, &run->mask, err);
+        status = status == SSM_STATUS_OK ? check_mask(run, err) : status;
         status = status == SSM_STATUS_OK ? ssm_file_digest(args->mask, run->digest, err) : status;
         status = status == SSM_STATUS_OK
                      ? ssm_select_error(run->recording, &run->mask, role, &curve.errors, err)

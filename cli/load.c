@@ -156,6 +156,20 @@ void cli_note_dropped(cli_context *context, int64_t bytes)
     }
 }
 
+/* A text that was meant is not there: the windows of its domain would be those of other files. */
+static ssm_status check_not_empty(const ssm_corpus *corpus, ssm_error *err)
+{
+    for (int64_t i = 0; i < corpus->n_files; i++) {
+        if (corpus->files[i].tokens == 0) {
+            return cli_fail(err, SSM_STATUS_FILE, corpus->files[i].path,
+                            "expected text, found no token of it (domain '%s'): is the file empty, "
+                            "or another one meant?",
+                            corpus->files[i].domain);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const cli_texts *texts,
                            int64_t invalid_utf8, ssm_corpus *out, ssm_error *err)
 {
@@ -167,6 +181,7 @@ ssm_status cli_corpus_open(cli_context *context, const cli_source *source, const
     }
     if (status == SSM_STATUS_OK) {
         cli_note_dropped(context, out->dropped);
+        status = check_not_empty(out, err);
     }
     return status;
 }

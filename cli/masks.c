@@ -28,20 +28,21 @@ const char *const *cli_mask_rule_names(void)
 
 /* A digest that is not there (an old or hand-made file) cannot disagree. */
 static ssm_status check_digest(const char *path, const char *what, const char *digest,
-                               const cli_source *source, ssm_error *err)
+                               const cli_source *source, const char *advice, ssm_error *err)
 {
     if (digest[0] == '\0' || strcmp(digest, source->digest) == 0) {
         return SSM_STATUS_OK;
     }
-    return cli_fail(err, SSM_STATUS_FILE, path, "%s model %s, but %s is model %s", what, digest,
-                    source->argument, source->digest);
+    return cli_fail(err, SSM_STATUS_FILE, path, "%s model %s, but %s is model %s: %s", what, digest,
+                    source->argument, source->digest, advice);
 }
 
 ssm_status cli_mask_read(const char *path, const cli_source *source, ssm_mask *out, ssm_error *err)
 {
     ssm_status status = ssm_mask_read(path, out, err);
     if (status == SSM_STATUS_OK) {
-        status = check_digest(path, "the mask is for", out->model_digest, source, err);
+        status = check_digest(path, "the mask is for", out->model_digest, source,
+                              "select makes one from a recording of this model", err);
     }
     const ssm_config *c = source->config;
     const int64_t channels = c->n_heads > 0 ? c->d_ssm : c->d_inner;
@@ -64,7 +65,8 @@ ssm_status cli_recording_check(const char *path, const ssm_recording *recording,
                                const cli_source *source, ssm_error *err)
 {
     return check_digest(path, "the recording is of",
-                        ssm_recording_get_info(recording)->model_digest, source, err);
+                        ssm_recording_get_info(recording)->model_digest, source,
+                        "give the model that was recorded, or record this one", err);
 }
 
 ssm_status cli_recording_open(const char *recording, const cli_source *source, ssm_recording **out,

@@ -71,8 +71,8 @@ SSM_API ssm_status ssm_journal_open(const char *path, const char *identity, bool
                                     ssm_journal **out, ssm_error *err);
 /* Lines that were there when it was opened. */
 SSM_API int64_t ssm_journal_resumed(const ssm_journal *journal);
-/* finished: the file gets its name. Frees the journal, also after an error; NULL is accepted.
- * Errors: FAILED. */
+/* finished: the file gets its name; else PATH.partial stays, unless no work stands in it. Frees the
+ * journal, also after an error; NULL is accepted. Errors: FAILED. */
 SSM_API ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err);
 
 /* Chooses what a window is pruned to, before it is scored. */

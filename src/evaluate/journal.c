@@ -23,6 +23,7 @@ struct ssm_journal {
     int file;
     json_t *lines; /* "series/index" → line */
     int64_t resumed;
+    bool bare; /* has nothing but the first line, which we wrote */
 };
 
 static bool make_key(const char *series, int64_t index, char out[320])
@@ -88,6 +89,7 @@ ssm_status ssm__journal_add(ssm_journal *journal, const char *series, int64_t in
     if (!whole || !line || json_object_update(whole, line) != 0) {
         status = ssm__fail_memory(err, "a line of results", 0);
     }
+    journal->bare = false;
     status = status == SSM_STATUS_OK ? write_line(journal, whole, err) : status;
     json_decref(whole);
     json_decref(line);
@@ -206,6 +208,7 @@ static ssm_status start(ssm_journal *journal, const char *identity, bool resume,
     json_t *first = json_pack("{s:s, s:s}", "schema", schema, "work", identity);
     const ssm_status status =
         first ? write_line(journal, first, err) : ssm__fail_memory(err, "the first line", 0);
+    journal->bare = true;
     json_decref(first);
     return status;
 }
@@ -249,6 +252,9 @@ ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err
         return SSM_STATUS_OK;
     }
     ssm_status status = SSM_STATUS_OK;
+    if (!finished && journal->bare) {
+        unlink(journal->partial); /* nothing in it to go on from; before the lock goes */
+    }
     if (finished && fsync(journal->file) != 0 && errno != EINVAL && errno != EROFS) {
         status =
             ssm__fail_errno(err, SSM_STATUS_FAILED, journal->partial, "cannot be written", errno);

@@ -125,7 +125,9 @@ static ssm_status score_all(rolling *r, const ssm_documents *documents, ssm_docu
     }
     return tokens > 0
                ? SSM_STATUS_OK
-               : ssm__fail(err, SSM_STATUS_FAILED, SSM__NOWHERE, "the text has no tokens to score");
+               : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                           "the text has no tokens to score: without a prefix the first token of a "
+                           "document is context only; give more text or a --prefix-token");
 }
 
 ssm_status ssm_score_documents(const ssm_model *model, const ssm_tokenizer *tokenizer,

@@ -81,7 +81,7 @@ says 'choice 0 has no characters'
 expect 3 eval tiny --task piqa --data empty.txt
 says 'has no items'
 expect 3 eval tiny empty.txt --protocol rolling
-says 'is empty'
+says 'found no token of it'
 printf 'caf\351' >latin.txt
 expect 3 eval tiny latin.txt --protocol rolling
 expect 0 eval tiny latin.txt --protocol rolling --invalid-utf8 replace
