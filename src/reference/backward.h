@@ -118,6 +118,10 @@ typedef struct ssm__ref_model {
     const ssm__ref_layer *layers;
 } ssm__ref_model;
 
+/* The model of a checkpoint's weights; layers [n_layers] is filled and borrowed, as is all else. */
+ssm__ref_model ssm__ref_model_of(const ssm_config *config, const ssm__weights *weights,
+                                 ssm__ref_layer *layers);
+
 /* Tied head: head = embedding, so that both parts are added there. */
 typedef struct ssm__ref_model_gradients {
     double *embedding, *input, *input_bias, *norm_f, *norm_f_bias, *head, *head_bias;

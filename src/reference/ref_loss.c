@@ -11,6 +11,20 @@
 #include "reference/backward.h"
 #include "reference/ref_alloc.h"
 
+ssm__ref_model ssm__ref_model_of(const ssm_config *config, const ssm__weights *weights,
+                                 ssm__ref_layer *layers)
+{
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        layers[layer] = ssm__ref_layer_of(config, &weights->layers[layer]);
+    }
+    return (ssm__ref_model){.config = config,
+                            .embedding = weights->embedding,
+                            .norm_f = weights->norm_f,
+                            .norm_f_bias = weights->norm_f_bias,
+                            .head = weights->lm_head,
+                            .layers = layers};
+}
+
 /* One sequence of n tokens. */
 typedef struct sequence {
     int64_t n;
