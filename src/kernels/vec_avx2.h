@@ -16,6 +16,7 @@ typedef struct v16 {
 
 enum { SCAN_MODES = 2, HEAD_MODES = 4, GRAM_ROWS = 2, GRAM_COLS = 2, ROWS_TILE = 6 };
 enum { SSD_ROWS = 6, SSD_COLS = 1 };
+enum { PRODUCT_ROWS = 6, PRODUCT_COLS = 1 };
 enum { DROPPED_SETS = 1 };
 
 static inline v16 v16_set(float a)

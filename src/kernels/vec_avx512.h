@@ -16,6 +16,7 @@ typedef struct v16 {
 
 enum { SCAN_MODES = 4, HEAD_MODES = 8, GRAM_ROWS = 4, GRAM_COLS = 4, ROWS_TILE = 16 };
 enum { SSD_ROWS = 8, SSD_COLS = 2 };
+enum { PRODUCT_ROWS = 8, PRODUCT_COLS = 3 };
 enum { DROPPED_SETS = 6 };
 
 static inline v16 v16_set(float a)

@@ -19,6 +19,7 @@ typedef struct v16 {
  * nothing stays in registers, so small blocks: they compile fast. */
 enum { SCAN_MODES = 2, HEAD_MODES = 2, GRAM_ROWS = 1, GRAM_COLS = 1, ROWS_TILE = 1 };
 enum { SSD_ROWS = 2, SSD_COLS = 1 };
+enum { PRODUCT_ROWS = 2, PRODUCT_COLS = 1 };
 enum { DROPPED_SETS = 1 };
 
 #define V16_EACH(expression)                                                                       \
