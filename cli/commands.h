@@ -12,6 +12,7 @@ extern const cli_command cli_command_verify;
 extern const cli_command cli_command_metrics;
 extern const cli_command cli_command_select;
 extern const cli_command cli_command_eval;
+extern const cli_command cli_command_sweep;
 extern const cli_command cli_command_compare;
 extern const cli_command cli_command_convert;
 extern const cli_command cli_command_prune;

@@ -189,27 +189,74 @@ static void print_rows(const cli_table *table, FILE *out, const size_t *widths, 
     }
 }
 
+static void print_aligned(const cli_table *table, FILE *out, size_t columns, size_t *widths)
+{
+    for (size_t c = 0; table->headings != NULL && c < columns; c++) {
+        widths[c] = width_of_text(table->headings[c], true);
+    }
+    for (size_t i = 0; i < table->n_cells; i++) {
+        size_t width = width_of(table->cells[i]);
+        widths[i % columns] = width > widths[i % columns] ? width : widths[i % columns];
+    }
+    print_rows(table, out, widths, columns);
+}
+
+/* A bar ends a cell, unless it stands behind a backslash. */
+static void put_markdown(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        fputs(*text == '|' ? "\\" : "", out);
+        fputc(*text == '\n' ? ' ' : *text, out);
+    }
+}
+
+static void print_markdown(const cli_table *table, FILE *out, size_t columns)
+{
+    for (size_t c = 0; c < columns; c++) {
+        fputs("| ", out);
+        put_markdown(out, table->headings[c]);
+        fputs(c + 1 == columns ? " |\n" : " ", out);
+    }
+    for (size_t c = 0; c < columns; c++) {
+        fputs(table->alignment[c] == 'r' ? "|--:" : "|---", out);
+    }
+    fputs("|\n", out);
+    for (size_t i = 0; i < table->n_cells; i++) {
+        fputs("| ", out);
+        put_markdown(out, table->cells[i]);
+        fputs(i % columns + 1 == columns ? " |\n" : " ", out);
+    }
+}
+
+static void free_cells(cli_table *table)
+{
+    for (size_t i = 0; i < table->n_cells; i++) {
+        free(table->cells[i]);
+    }
+    free(table->cells);
+    *table = (cli_table){0};
+}
+
 ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err)
 {
     size_t columns = strlen(table->alignment);
     size_t *widths = calloc(columns, sizeof *widths);
     bool failed = table->failed || widths == NULL;
     if (!failed) {
-        for (size_t c = 0; table->headings != NULL && c < columns; c++) {
-            widths[c] = width_of_text(table->headings[c], true);
-        }
-        for (size_t i = 0; i < table->n_cells; i++) {
-            size_t width = width_of(table->cells[i]);
-            widths[i % columns] = width > widths[i % columns] ? width : widths[i % columns];
-        }
-        print_rows(table, out, widths, columns);
+        print_aligned(table, out, columns, widths);
     }
-    for (size_t i = 0; i < table->n_cells; i++) {
-        free(table->cells[i]);
-    }
-    free(table->cells);
     free(widths);
-    *table = (cli_table){0};
+    free_cells(table);
+    return failed ? cli_no_memory(err) : SSM_STATUS_OK;
+}
+
+ssm_status cli_table_print_markdown(cli_table *table, FILE *out, ssm_error *err)
+{
+    bool failed = table->failed;
+    if (!failed) {
+        print_markdown(table, out, strlen(table->alignment));
+    }
+    free_cells(table);
     return failed ? cli_no_memory(err) : SSM_STATUS_OK;
 }
 
@@ -367,21 +414,34 @@ void cli_json_free(cli_json *json)
     *json = (cli_json){0};
 }
 
-ssm_status cli_json_print(cli_json *json, ssm_error *err)
+ssm_status cli_json_dump(cli_json *json, char **out, size_t *length, ssm_error *err)
 {
     /* Not json_dumps, which does not look whether writing a key worked and gives a text without it;
      * into memory of the size that a first pass tells, writing cannot fail. */
     const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(17);
     size_t bytes = json->failed ? 0 : json_dumpb(json->root, NULL, 0, flags);
-    char *text = bytes == 0 ? NULL : malloc(bytes);
+    char *text = bytes == 0 ? NULL : malloc(bytes + 2);
     bool whole = text != NULL && json_dumpb(json->root, text, bytes, flags) == bytes;
     cli_json_free(json);
     if (!whole) {
         free(text);
         return cli_no_memory(err);
     }
-    bool good = fwrite(text, 1, bytes, stdout) == bytes && putchar('\n') != EOF;
+    text[bytes] = '\n';
+    text[bytes + 1] = '\0';
+    *out = text;
+    *length = bytes + 1;
+    return SSM_STATUS_OK;
+}
+
+ssm_status cli_json_print(cli_json *json, ssm_error *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    ssm_status status = cli_json_dump(json, &text, &bytes, err);
+    if (status == SSM_STATUS_OK && fwrite(text, 1, bytes, stdout) != bytes) {
+        status = cli_fail(err, SSM_STATUS_FAILED, NULL, "cannot write standard output");
+    }
     free(text);
-    return good ? SSM_STATUS_OK
-                : cli_fail(err, SSM_STATUS_FAILED, NULL, "cannot write standard output");
+    return status;
 }

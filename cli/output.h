@@ -43,6 +43,8 @@ void cli_table_cell(cli_table *table, const char *format, ...) SSM_PRINTF(2, 3);
 void cli_table_number(cli_table *table, double value, int decimals);
 /* Prints and frees. Errors: MEMORY. */
 ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err);
+/* The same as a table of Markdown. */
+ssm_status cli_table_print_markdown(cli_table *table, FILE *out, ssm_error *err);
 
 /* "1.2 MB", "812 B": powers of 1000. */
 void cli_format_bytes(double bytes, char out[32]);
@@ -79,6 +81,9 @@ void cli_json_integer(cli_json *json, json_t *object, const char *key, int64_t v
 /* Text that may not be UTF-8 (a path) has its bad bytes replaced by U+FFFD. */
 void cli_json_text(cli_json *json, json_t *object, const char *key, const char *value);
 void cli_json_bool(cli_json *json, json_t *object, const char *key, bool value);
+/* The object as text of `*length` bytes that ends with a newline, for free(); frees the object.
+ * Errors: MEMORY. */
+ssm_status cli_json_dump(cli_json *json, char **out, size_t *length, ssm_error *err);
 /* Prints the object on stdout and frees it. Errors: MEMORY, FAILED. */
 ssm_status cli_json_print(cli_json *json, ssm_error *err);
 void cli_json_free(cli_json *json);

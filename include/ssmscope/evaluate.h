@@ -75,6 +75,23 @@ SSM_API int64_t ssm_journal_resumed(const ssm_journal *journal);
  * journal, also after an error; NULL is accepted. Errors: FAILED. */
 SSM_API ssm_status ssm_journal_close(ssm_journal *journal, bool finished, ssm_error *err);
 
+/* A directory of results that belongs to one piece of work, which plan.json in it names. */
+typedef struct ssm_results ssm_results;
+/* Makes the directory, locks it until it is closed and writes plan.json; plan is a JSON object of
+ * all that the results depend on. resume: takes up a directory with the same plan, if there is one,
+ * and removes what a stop left half-written. Errors: USAGE (results are there already and resume is
+ * not set; results of another plan: all members that differ are listed; other files are there),
+ * FILE (plan.json is damaged), FAILED (cannot be written, another process is writing), MEMORY.
+ * Owner of *out: the caller, ssm_results_close. */
+SSM_API ssm_status ssm_results_open(const char *directory, const char *plan, bool resume,
+                                    ssm_results **out, ssm_error *err);
+/* Makes directory/name, or cleans it as ssm_results_open does. Errors: FAILED, MEMORY. */
+SSM_API ssm_status ssm_results_folder(ssm_results *results, const char *name, ssm_error *err);
+/* Writes directory/name, whole or not at all. Errors: FAILED, MEMORY. */
+SSM_API ssm_status ssm_results_write(ssm_results *results, const char *name, const void *data,
+                                     size_t bytes, ssm_error *err);
+SSM_API void ssm_results_close(ssm_results *results);
+
 /* Chooses what a window is pruned to, before it is scored. */
 typedef struct ssm_chooser {
     void *context;
@@ -97,6 +114,10 @@ typedef struct ssm_score_options {
     const ssm_chooser *chooser; /* NULL: `mask` for all windows; else `mask` is not looked at */
 } ssm_score_options;
 
+/* How many windows ssm_score_windows would score. Errors: USAGE (a domain has no such window, an
+ * option out of range), MEMORY. */
+SSM_API ssm_status ssm_score_count(const ssm_corpus *corpus, const ssm_score_options *options,
+                                   int64_t *count, ssm_error *err);
 /* Scores the windows of corpus with session-level mask `mask` (NULL: unpruned). *scores is
  * allocated, the caller frees it with ssm_scores_free. Errors: USAGE (a domain has no such window),
  * MEMORY. */

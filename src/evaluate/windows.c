@@ -204,6 +204,16 @@ ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *corpus, c
     return SSM_STATUS_OK;
 }
 
+ssm_status ssm_score_count(const ssm_corpus *corpus, const ssm_score_options *options,
+                           int64_t *count, ssm_error *err)
+{
+    int64_t *windows = calloc((size_t)corpus->n_domains + 1, sizeof *windows);
+    const ssm_status status = windows ? ssm__windows_count(corpus, options, windows, count, err)
+                                      : ssm__fail_memory(err, "window counts", 0);
+    free(windows);
+    return status;
+}
+
 void ssm_scores_free(ssm_window_score *scores)
 {
     free(scores);

@@ -53,6 +53,7 @@ complete_line() { # words of the line; the last one is the one to complete
 
 [ "$(complete_line ssmscope init --shape mamba-2)" = mamba-2.8b ] || fail "completion of a shape"
 [ "$(complete_line ssmscope select rec --rule sta)" = static ] || fail "completion of a rule"
+[ "$(complete_line ssmscope sweep rec tiny a --rules sched)" = scheduled ] || fail "completion of rules"
 [ "$(complete_line ssmscope init --dtype b)" = bf16 ] || fail "completion of a dtype"
 
 # Global options may stand in front of the command.

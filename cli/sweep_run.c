@@ -1,0 +1,354 @@
+/* cli/sweep_run.c: masks, scores and statistics of the cells of a sweep, in the order of the table.
+ * A run that was stopped finds its windows in the journal and its masks as files, and goes on. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "masks.h"
+#include "messages.h"
+#include "protocol.h"
+#include "sweep.h"
+
+/* ---- progress: one line for the whole sweep -------------------------------------------------- */
+
+typedef struct whole_progress {
+    ssm_progress progress; /* what scoring is given */
+    const ssm_progress *line;
+    int64_t before, total, resumed; /* windows: of earlier cells, of all, from the journal */
+    const cli_sweep_cell *cell;
+} whole_progress;
+
+/* What was taken from the journal took no time, so the estimate leaves it out. */
+static bool report(void *context, const char *what, int64_t done, int64_t total, const char *unit)
+{
+    const whole_progress *w = context;
+    char words[128] = "windows; unpruned";
+    const int64_t now = w->before + done - w->resumed;
+    (void)what;
+    (void)total;
+    (void)unit;
+    if (w->cell->scope != NULL) {
+        snprintf(words, sizeof words, "windows; %.64s, r = %lld, %s", w->cell->rule,
+                 (long long)w->cell->budget, w->cell->scope);
+    }
+    return w->line->report(w->line->context, "sweep", now > 0 ? now : 0, w->total - w->resumed,
+                           words);
+}
+
+/* ---- masks ----------------------------------------------------------------------------------- */
+
+/* "masks/last-squared.channel.8.safetensors" */
+static void mask_name(const cli_sweep_cell *cell, char out[320])
+{
+    snprintf(out, 320, "masks/%.200s.%s.%lld.safetensors", cell->rule, cell->scope,
+             (long long)cell->budget);
+    for (char *at = out; *at != '\0'; at++) {
+        *at = *at == ':' ? '-' : *at;
+    }
+}
+
+static ssm_status mask_path(const cli_sweep *sweep, const cli_sweep_cell *cell, char out[PATH_MAX],
+                            ssm_error *err)
+{
+    const int length = snprintf(out, PATH_MAX, "%s/%s", sweep->args->output, cell->mask);
+    return length < PATH_MAX
+               ? SSM_STATUS_OK
+               : cli_fail(err, SSM_STATUS_USAGE, sweep->args->output, "the path is too long");
+}
+
+static double share_kept(const cli_sweep *sweep, const ssm_mask *mask)
+{
+    const int64_t attention = ssm_recording_get_info(sweep->recording)->n_attention;
+    const int64_t per_layer = mask->n_channels * mask->d_state;
+    int64_t kept = -attention * per_layer; /* layers of attention stand whole in a mask */
+    for (int64_t i = 0; i < mask->n_layers * per_layer; i++) {
+        kept += mask->keep[i] != 0;
+    }
+    return (double)kept / (double)((mask->n_layers - attention) * per_layer);
+}
+
+/* From the directory, where a run before this one, or another protocol, has left it. */
+static ssm_status read_mask(const cli_sweep *sweep, const cli_sweep_cell *cell, const char *path,
+                            ssm_mask *out, ssm_error *err)
+{
+    const char *digest = ssm_recording_get_info(sweep->recording)->digest;
+    ssm_status status = cli_mask_read(path, &sweep->source, out, err);
+    if (status == SSM_STATUS_OK &&
+        (strcmp(out->rule, cell->rule) != 0 || strcmp(out->scope, cell->scope) != 0 ||
+         out->budget != cell->budget || strcmp(out->recording_digest, digest) != 0)) {
+        status = cli_fail(err, SSM_STATUS_FILE, path,
+                          "the mask is of rule %s, budget %lld and scope %s, or of another "
+                          "recording: delete it and it is made again",
+                          out->rule, (long long)out->budget, out->scope);
+    }
+    return status;
+}
+
+static ssm_status make_mask(cli_sweep *sweep, cli_sweep_cell *cell, const cli_rule_request *request,
+                            ssm_mask *out, ssm_error *err)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    mask_name(cell, cell->mask);
+    ssm_status status = mask_path(sweep, cell, path, err);
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    if (stat(path, &info) == 0) {
+        status = read_mask(sweep, cell, path, out, err);
+    } else {
+        status = cli_rule_mask(sweep->context, &sweep->source, sweep->recording, request, out, err);
+        status = status == SSM_STATUS_OK ? ssm_mask_write(out, path, sweep->context->canonical, err)
+                                         : status;
+    }
+    status = status == SSM_STATUS_OK ? ssm_file_digest(path, cell->mask_digest, err) : status;
+    if (status == SSM_STATUS_OK) {
+        cell->kept = share_kept(sweep, out);
+    } else {
+        cell->mask[0] = '\0';
+    }
+    return status;
+}
+
+/* Mean over the layers; NaN where the recording has no Grams for the mask, or no windows. */
+static ssm_status offline_error(const cli_sweep *sweep, const ssm_mask *mask, ssm_role role,
+                                double *out, ssm_error *err)
+{
+    ssm_error_curve curve = {0};
+    ssm_error why;
+    ssm_error_clear(&why);
+    const ssm_status status = ssm_select_error(sweep->recording, mask, role, &curve, &why);
+    *out = status == SSM_STATUS_OK ? curve.mean[0] : (double)NAN;
+    ssm_error_curve_free(&curve);
+    if (status != SSM_STATUS_OK && status != SSM_STATUS_USAGE) {
+        *err = why;
+        return status;
+    }
+    return SSM_STATUS_OK;
+}
+
+/* The same mask has the same errors under every protocol. */
+static ssm_status offline_errors(const cli_sweep *sweep, cli_sweep_cell *cell, const ssm_mask *mask,
+                                 ssm_error *err)
+{
+    for (const cli_sweep_cell *other = sweep->cells; other != cell; other++) {
+        if (other->mask[0] != '\0' && strcmp(other->mask, cell->mask) == 0) {
+            cell->error = other->error;
+            cell->calibration_error = other->calibration_error;
+            return SSM_STATUS_OK;
+        }
+    }
+    ssm_status status = offline_error(sweep, mask, SSM_ROLE_EVALUATION, &cell->error, err);
+    return status == SSM_STATUS_OK
+               ? offline_error(sweep, mask, SSM_ROLE_CALIBRATION, &cell->calibration_error, err)
+               : status;
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+static ssm_status score(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+                        const ssm_mask *mask, const ssm_adapter *adapter, ssm_error *err)
+{
+    char series[300], protocol[48];
+    cli_protocol_name(sweep->protocols[cell->protocol], protocol);
+    snprintf(series, sizeof series, cell->scope == NULL ? "%s/%s" : "%s/%s/%s/%lld", protocol,
+             cell->rule, cell->scope, (long long)cell->budget);
+    ssm_pool *pool = NULL;
+    ssm_status status = cli_pool(sweep->context, &pool, err);
+    progress->cell = cell;
+    const ssm_score_options options = {.window = sweep->args->window,
+                                       .windows = sweep->args->windows,
+                                       .offset = sweep->args->offset,
+                                       .continuation = sweep->protocols[cell->protocol],
+                                       .exact_chunks = sweep->args->load.exact_chunks,
+                                       .pool = pool,
+                                       .progress = &progress->progress,
+                                       .journal = sweep->journal,
+                                       .series = series,
+                                       .chooser =
+                                           adapter != NULL ? ssm_adapt_chooser(adapter) : NULL};
+    if (status == SSM_STATUS_OK) {
+        status = ssm_score_windows(sweep->source.model, &sweep->corpus, mask, &options,
+                                   &cell->scored.scores, &cell->scored.count, err);
+    }
+    progress->before += sweep->windows;
+    return status;
+}
+
+/* The rule is not defined here: the cell says why, and the sweep goes on. */
+static ssm_status leave_out(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+                            const ssm_error *why, ssm_error *err)
+{
+    cell->note = strdup(why->message);
+    progress->total -= sweep->windows;
+    return cell->note != NULL ? SSM_STATUS_OK : cli_no_memory(err);
+}
+
+static ssm_status run_cell(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+                           ssm_error *err)
+{
+    const cli_sweep_arguments *args = sweep->args;
+    if (cell->scope == NULL) {
+        return score(sweep, cell, progress, NULL, NULL, err);
+    }
+    const cli_rule_request request = {.rule = cell->rule,
+                                      .budget = cell->budget,
+                                      .scope = cell->scope,
+                                      .seed = args->seed,
+                                      .ridge = args->ridge,
+                                      .window = args->window,
+                                      .exact_chunks = args->load.exact_chunks};
+    const bool adapts = ssm_adapt_is_rule(cell->rule);
+    ssm_mask mask = {0};
+    ssm_adapter *adapter = NULL;
+    ssm_error why;
+    ssm_error_clear(&why);
+    ssm_status status = adapts ? cli_rule_adapter(sweep->context, &sweep->source, &sweep->corpus,
+                                                  sweep->recording, &request, &adapter, &why)
+                               : make_mask(sweep, cell, &request, &mask, &why);
+    if (status == SSM_STATUS_USAGE) {
+        return leave_out(sweep, cell, progress, &why, err);
+    }
+    if (status != SSM_STATUS_OK) {
+        *err = why;
+    }
+    if (status == SSM_STATUS_OK && !adapts) {
+        status = offline_errors(sweep, cell, &mask, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = score(sweep, cell, progress, adapts ? NULL : &mask, adapter, err);
+    }
+    ssm_mask_free(&mask);
+    ssm_adapt_free(adapter);
+    return status;
+}
+
+static ssm_status run_cells(cli_sweep *sweep, ssm_error *err)
+{
+    whole_progress progress = {.line = cli_progress_start(sweep->context),
+                               .total = sweep->n_cells * sweep->windows,
+                               .resumed = ssm_journal_resumed(sweep->journal)};
+    progress.progress = (ssm_progress){.context = &progress, .report = report};
+    ssm_status status = SSM_STATUS_OK;
+    for (int64_t i = 0; i < sweep->n_cells && status == SSM_STATUS_OK; i++) {
+        status = run_cell(sweep, &sweep->cells[i], &progress, err);
+        if (status == SSM_STATUS_OK && cli_interrupted()) {
+            status = SSM_STATUS_INTERRUPTED; /* between windows, while a mask was made */
+        }
+    }
+    cli_progress_clear(sweep->context);
+    return status;
+}
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+const cli_sweep_cell *cli_sweep_beside(const cli_sweep *sweep, const cli_sweep_cell *cell,
+                                       const char *rule)
+{
+    for (int64_t i = 0; i < sweep->n_cells; i++) {
+        const cli_sweep_cell *other = &sweep->cells[i];
+        const bool found = rule == NULL
+                               ? other->scope == NULL
+                               : other->scope == cell->scope && other->budget == cell->budget &&
+                                     strcmp(other->rule, rule) == 0;
+        if (other->protocol == cell->protocol && found) {
+            return other->note == NULL ? other : NULL;
+        }
+    }
+    return NULL;
+}
+
+static ssm_bootstrap_options bootstrap_of(const cli_sweep *sweep)
+{
+    return (ssm_bootstrap_options){.resamples = sweep->args->bootstrap,
+                                   .seed = (uint64_t)sweep->args->seed};
+}
+
+/* cell − base of every domain and all together. */
+static ssm_status take_difference(const cli_sweep *sweep, const cli_sweep_cell *cell,
+                                  const cli_sweep_cell *base, ssm_difference **out, ssm_error *err)
+{
+    const int64_t n = sweep->corpus.n_domains;
+    const ssm_bootstrap_options bootstrap = bootstrap_of(sweep);
+    *out = calloc((size_t)n + 1, sizeof **out);
+    ssm_status status = *out == NULL ? cli_no_memory(err) : SSM_STATUS_OK;
+    for (int64_t d = 0; d <= n && status == SSM_STATUS_OK; d++) {
+        status = ssm_difference_of(base->scored.scores, cell->scored.scores, cell->scored.count, n,
+                                   d == n ? -1 : d, &bootstrap, &(*out)[d], err);
+    }
+    return status;
+}
+
+static ssm_status take_capture(const cli_sweep *sweep, cli_sweep_cell *cell,
+                               const cli_sweep_cell *fixed, const cli_sweep_cell *best,
+                               ssm_error *err)
+{
+    const int64_t n = sweep->corpus.n_domains;
+    const ssm_bootstrap_options bootstrap = bootstrap_of(sweep);
+    cell->capture = calloc((size_t)n + 1, sizeof *cell->capture);
+    ssm_status status = cell->capture == NULL ? cli_no_memory(err) : SSM_STATUS_OK;
+    for (int64_t d = 0; d <= n && status == SSM_STATUS_OK; d++) {
+        status = ssm_capture_of(fixed->scored.scores, cell->scored.scores, best->scored.scores,
+                                cell->scored.count, n, d == n ? -1 : d, &bootstrap,
+                                &cell->capture[d], err);
+    }
+    return status;
+}
+
+static ssm_status summarise(cli_sweep *sweep, cli_sweep_cell *cell, ssm_error *err)
+{
+    const ssm_bootstrap_options bootstrap = bootstrap_of(sweep);
+    ssm_status status = cli_scored_summarise(&cell->scored, &sweep->corpus, &bootstrap, err);
+    if (status != SSM_STATUS_OK || cell->scope == NULL) {
+        return status;
+    }
+    const cli_sweep_cell *fixed = cli_sweep_beside(sweep, cell, "static");
+    const cli_sweep_cell *best = cli_sweep_beside(sweep, cell, "scheduled");
+    const cli_sweep_cell *unpruned = cli_sweep_beside(sweep, cell, NULL);
+    status = take_difference(sweep, cell, unpruned, &cell->difference, err);
+    if (status == SSM_STATUS_OK && fixed != NULL && fixed != cell) {
+        status = take_difference(sweep, cell, fixed, &cell->from_static, err);
+    }
+    if (status == SSM_STATUS_OK && fixed != NULL && best != NULL && fixed != cell && best != cell) {
+        status = take_capture(sweep, cell, fixed, best, err);
+    }
+    return status;
+}
+
+/* A rule that nobody named, and that is defined nowhere in this sweep, is not shown. */
+static void hide_undefined(cli_sweep *sweep)
+{
+    for (int64_t r = 0; r < sweep->n_rules; r++) {
+        const cli_sweep_rule *rule = &sweep->rules[r];
+        const char *why = NULL;
+        bool defined = !rule->of_all;
+        for (int64_t i = 0; i < sweep->n_cells; i++) {
+            const cli_sweep_cell *cell = &sweep->cells[i];
+            const bool its = cell->rule == rule->name;
+            defined = defined || (its && cell->note == NULL);
+            why = its && cell->note != NULL ? cell->note : why;
+        }
+        for (int64_t i = 0; i < sweep->n_cells && !defined; i++) {
+            sweep->cells[i].hidden = sweep->cells[i].hidden || sweep->cells[i].rule == rule->name;
+        }
+        if (!defined && why != NULL) {
+            cli_note(sweep->context, "left out, not defined here: %s", why);
+        }
+    }
+}
+
+ssm_status cli_sweep_run(cli_sweep *sweep, ssm_error *err)
+{
+    ssm_status status = ssm_results_folder(sweep->results, "masks", err);
+    status = status == SSM_STATUS_OK ? run_cells(sweep, err) : status;
+    for (int64_t i = 0; i < sweep->n_cells && status == SSM_STATUS_OK; i++) {
+        if (sweep->cells[i].note == NULL) {
+            status = summarise(sweep, &sweep->cells[i], err);
+        }
+    }
+    if (status == SSM_STATUS_OK) {
+        hide_undefined(sweep);
+    }
+    return status;
+}
