@@ -203,10 +203,11 @@ static ssm_status parse_merges(const char *path, const json_t *spec, ssm__bpe *b
     static const char version[] = "#version";
     const json_t *merges = json_object_get(spec, "merges");
     size_t count = json_array_size(merges);
-    if (!json_is_array(merges) || count == 0 || count > MOST_MERGES) {
+    if (!json_is_array(merges) || count > MOST_MERGES) {
         return ssm__fail_field(path, WHERE, err,
-                               "needs a list \"merges\" of 1 to %d entries, found %zu", MOST_MERGES,
-                               count);
+                               "needs a list \"merges\" of at most %d entries, which may be none; "
+                               "found %zu",
+                               MOST_MERGES, count);
     }
     SSM__TRY(allocate_merges(count, bpe, err));
     bool listed = json_is_array(json_array_get(merges, 0));
@@ -226,7 +227,7 @@ static ssm_status parse_merges(const char *path, const json_t *spec, ssm__bpe *b
         SSM__TRY(add_merge(path, i, &pair, rank, bpe, err));
         rank++;
     }
-    if (bpe->n_merges == 0) {
+    if (bpe->n_merges == 0 && count > 0) {
         return ssm__fail_field(path, WHERE, err, "merges has no entry but \"#version\"");
     }
     return SSM_STATUS_OK;
