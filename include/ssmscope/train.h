@@ -13,9 +13,8 @@ extern "C" {
 /* Everything that a run depends on: model, initialisation, data, optimiser, schedule, seed. */
 typedef struct ssm_recipe ssm_recipe;
 
-/* A JSON object. Relative paths in it are taken from the folder of the file. Errors: FILE (not
- * JSON; an unknown key, with the nearest; a value out of its range, which is named), MEMORY.
- * Owner: the caller, ssm_recipe_free. */
+/* A JSON object. Errors: FILE (not JSON; an unknown key, with the nearest; a value out of its
+ * range, which is named), MEMORY. Owner: the caller, ssm_recipe_free. */
 SSM_API ssm_status ssm_recipe_read(const char *path, ssm_recipe **out, ssm_error *err);
 SSM_API void ssm_recipe_free(ssm_recipe *recipe);
 /* An own copy. Errors: MEMORY. */
@@ -59,6 +58,7 @@ typedef struct ssm_train_result {
     int64_t tokens;   /* seen in all */
     double loss;      /* mean over the last tenth of the steps */
     double seconds;   /* of this process */
+    bool not_finite;  /* the run failed because its numbers were no longer finite */
     size_t bytes;     /* parameters, optimiser, activations */
     char *evaluation; /* the last evaluation as a JSON object, or NULL; for free() */
 } ssm_train_result;

@@ -1,0 +1,78 @@
+/* train/recipe.h: what a recipe says, section by section; the tables are in recipe.c. */
+#ifndef SSM_TRAIN_RECIPE_H
+#define SSM_TRAIN_RECIPE_H
+
+#include <jansson.h>
+#include <ssmscope/train.h>
+
+#include "train/network.h"
+#include "train/settings.h"
+
+typedef enum ssm__decay { SSM__DECAY_COSINE, SSM__DECAY_LINEAR, SSM__DECAY_CONSTANT } ssm__decay;
+
+/* The sections. Integers of choices are indices in the order of the table. */
+typedef struct ssm__recipe_model {
+    ssm__texts mixer; /* one for all layers, or one a layer */
+    int64_t d_model, n_layers, vocab_size, d_state, d_conv, expand, dt_rank, d_mlp;
+    int64_t head_dim, n_groups;
+    int64_t norm, tied, shared_layers;
+    double norm_eps, dropout;
+} ssm__recipe_model;
+
+typedef struct ssm__recipe_init {
+    char *from; /* a checkpoint; NULL: the published default initialisation */
+    char *mimetic, *mode;
+    ssm__integers layers, heads;
+    double c, noise;
+} ssm__recipe_init;
+
+typedef struct ssm__recipe_batch {
+    int64_t rows, accumulate;
+} ssm__recipe_batch;
+
+typedef struct ssm__recipe_optimiser {
+    double lr, beta1, beta2, eps, weight_decay, clip;
+} ssm__recipe_optimiser;
+
+typedef struct ssm__recipe_schedule {
+    int64_t steps, warmup, decay;
+    double final;
+} ssm__recipe_schedule;
+
+typedef struct ssm__recipe_evaluate {
+    int64_t every, rows;
+} ssm__recipe_evaluate;
+
+typedef struct ssm__recipe_checkpoint {
+    int64_t every, log;
+} ssm__recipe_checkpoint;
+
+struct ssm_recipe {
+    char *place; /* the file it was read from, for errors; NULL: none */
+    json_t *given;
+    int64_t seed;
+    const json_t *task; /* inside given; NULL: the recipe has none */
+    ssm__recipe_model model;
+    ssm__recipe_init init;
+    ssm__recipe_batch batch;
+    ssm__recipe_optimiser optimiser;
+    ssm__recipe_schedule schedule;
+    ssm__recipe_evaluate evaluate;
+    ssm__recipe_checkpoint checkpoint;
+};
+
+/* All settings as they hold; the task's are `settings` (JSON text of ssm_train_task_settings, with
+ * the name added) or as given when NULL. New reference; NULL: out of memory. */
+json_t *ssm__recipe_json(const ssm_recipe *recipe, const ssm_train_task *task);
+/* Digits that all reals of a value need to be read back exactly. */
+size_t ssm__json_digits(const json_t *value);
+/* "optimiser.lr is 0.002, was 0.001; …" of two recipes as ssm__recipe_json writes them, at most
+ * `size` bytes; false: they say the same. */
+bool ssm__recipe_differs(const json_t *was, const json_t *is, char *out, size_t size);
+
+/* The network of a recipe for a task. mixers [n_layers]: memory for config->mixers. Errors: USAGE
+ * (contradictions, with the keys). */
+ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
+                               ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err);
+
+#endif

@@ -1,0 +1,208 @@
+/* train/state.c: weights, moments and position of a run in one safetensors file, so that they
+ * always belong together. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "train/checkpointing.h"
+
+enum { ARRAYS = 3, NAME_MOST = SSM__SLOT_NAME_MAX + 16, NUMBERS = 2 };
+
+static const char *const prefixes[ARRAYS] = {"weight.", "first.", "second."};
+static const char schema[] = "ssmscope.training_state/1";
+
+bool ssm__has_state(const char *directory)
+{
+    char *path = ssm__path_join(directory, "training/state.safetensors");
+    const bool there = path != NULL && ssm__is_file(path);
+    free(path);
+    return there;
+}
+
+static float *array(const ssm__optimiser *optimiser, int i)
+{
+    return i == 0   ? ssm__network_values(optimiser->network)
+           : i == 1 ? optimiser->first
+                    : optimiser->second;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static ssm_tensor tensor_of(const ssm__parameter *p, const char *name, const float *data)
+{
+    ssm_tensor tensor = {.name = name,
+                         .dtype = SSM_DTYPE_F32,
+                         .n_dims = p->n_dims,
+                         .data = data,
+                         .bytes = (size_t)p->count * sizeof(float)};
+    memcpy(tensor.dims, p->dims, (size_t)p->n_dims * sizeof *p->dims);
+    return tensor;
+}
+
+static ssm_status write_tensors(const ssm__optimiser *optimiser, const ssm__position *position,
+                                const ssm_metadata *metadata, int64_t n_metadata, const char *path,
+                                ssm_tensor *tensors, char (*names)[NAME_MOST], ssm_error *err)
+{
+    const int64_t count = ssm__network_count(optimiser->network);
+    const int64_t numbers[] = {position->step, position->tokens, position->tail_count};
+    int64_t n = 0;
+    for (int i = 0; i < ARRAYS; i++) {
+        for (int64_t k = 0; k < count; k++, n++) {
+            const ssm__parameter *p = ssm__network_at(optimiser->network, k);
+            snprintf(names[n], NAME_MOST, "%s%s", prefixes[i], p->name);
+            tensors[n] = tensor_of(p, names[n], array(optimiser, i) + p->at);
+        }
+    }
+    tensors[n++] = (ssm_tensor){.name = "position",
+                                .dtype = SSM_DTYPE_I64,
+                                .n_dims = 1,
+                                .dims = {3},
+                                .data = numbers,
+                                .bytes = sizeof numbers};
+    tensors[n++] = (ssm_tensor){.name = "tail",
+                                .dtype = SSM_DTYPE_F64,
+                                .n_dims = 1,
+                                .dims = {1},
+                                .data = &position->tail,
+                                .bytes = sizeof position->tail};
+    return ssm_safetensors_write(path, tensors, n, metadata, n_metadata, err);
+}
+
+ssm_status ssm__write_state(const ssm__optimiser *optimiser, const ssm__position *position,
+                            const char *recipe, const char *data, const char *directory,
+                            ssm_error *err)
+{
+    const ssm_metadata metadata[] = {
+        {"schema", schema}, {"recipe", recipe}, {"data", data}, {"version", ssm_version()}};
+    const size_t count = (size_t)(ARRAYS * ssm__network_count(optimiser->network)) + NUMBERS;
+    ssm_tensor *tensors = calloc(count, sizeof *tensors);
+    char(*names)[NAME_MOST] = calloc(count, sizeof *names);
+    char *path = ssm__path_join(directory, "training/state.safetensors");
+    const ssm_status status =
+        tensors == NULL || names == NULL || path == NULL
+            ? ssm__fail_memory(err, "a training state", count * sizeof *tensors)
+            : write_tensors(optimiser, position, metadata, sizeof metadata / sizeof metadata[0],
+                            path, tensors, names, err);
+    free(tensors);
+    free(names);
+    free(path);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static ssm_status check_recipe(const ssm_safetensors *file, const char *path, const json_t *recipe,
+                               ssm_error *err)
+{
+    const char *text = ssm_safetensors_metadata(file, "recipe");
+    json_t *was = NULL;
+    char differences[800];
+    if (text == NULL) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "holds no recipe");
+    }
+    SSM__TRY(ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &was, err));
+    const bool other = ssm__recipe_differs(was, recipe, differences, sizeof differences);
+    json_decref(was);
+    if (other) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
+                         "the run was begun with another recipe: %s; resume with the old one, or "
+                         "choose another directory",
+                         differences);
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status check_data(const ssm_safetensors *file, const char *path, const char *data,
+                             ssm_error *err)
+{
+    const char *was = ssm_safetensors_metadata(file, "data");
+    if (was == NULL || strcmp(was, data) != 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
+                         "the run was begun with other data: the digest is %s, was %s; restore the "
+                         "files, or choose another directory",
+                         data, was == NULL ? "not written" : was);
+    }
+    return SSM_STATUS_OK;
+}
+
+static const ssm_tensor *find(const ssm_safetensors *file, const char *name, ssm_dtype dtype,
+                              int64_t count)
+{
+    const ssm_tensor *tensor = ssm_safetensors_find(file, name);
+    return tensor != NULL && tensor->dtype == dtype && ssm_tensor_count(tensor) == count ? tensor
+                                                                                         : NULL;
+}
+
+static ssm_status read_arrays(const ssm_safetensors *file, const char *path,
+                              const ssm__optimiser *optimiser, ssm_error *err)
+{
+    char name[NAME_MOST];
+    for (int i = 0; i < ARRAYS; i++) {
+        for (int64_t k = 0; k < ssm__network_count(optimiser->network); k++) {
+            const ssm__parameter *p = ssm__network_at(optimiser->network, k);
+            snprintf(name, sizeof name, "%s%s", prefixes[i], p->name);
+            const ssm_tensor *tensor = find(file, name, SSM_DTYPE_F32, p->count);
+            if (tensor == NULL) {
+                return ssm__fail(
+                    err, SSM_STATUS_FILE, SSM__TENSOR(path, name),
+                    "is missing or has another shape; expected %" PRId64 " F32 numbers", p->count);
+            }
+            memcpy(array(optimiser, i) + p->at, tensor->data, tensor->bytes);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status read_position(const ssm_safetensors *file, const char *path,
+                                ssm__position *position, ssm_error *err)
+{
+    const ssm_tensor *numbers = find(file, "position", SSM_DTYPE_I64, 3);
+    const ssm_tensor *tail = find(file, "tail", SSM_DTYPE_F64, 1);
+    int64_t values[3];
+    if (numbers == NULL || tail == NULL) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "holds no position");
+    }
+    memcpy(values, numbers->data, sizeof values);
+    *position = (ssm__position){.step = values[0], .tokens = values[1], .tail_count = values[2]};
+    memcpy(&position->tail, tail->data, sizeof position->tail);
+    if (position->step < 0 || position->tokens < 0 || position->tail_count < 0) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "the position is %" PRId64 " steps; expected 0 or more", position->step);
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status read_file(const ssm_safetensors *file, const char *path,
+                            const ssm__optimiser *optimiser, const json_t *recipe, const char *data,
+                            ssm__position *position, ssm_error *err)
+{
+    const char *found = ssm_safetensors_metadata(file, "schema");
+    if (found == NULL || strcmp(found, schema) != 0) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "is not a training state: schema \"%.60s\", expected \"%s\"",
+                         found == NULL ? "" : found, schema);
+    }
+    SSM__TRY(check_recipe(file, path, recipe, err));
+    SSM__TRY(check_data(file, path, data, err));
+    SSM__TRY(read_position(file, path, position, err));
+    return read_arrays(file, path, optimiser, err);
+}
+
+ssm_status ssm__read_state(const ssm__optimiser *optimiser, const json_t *recipe, const char *data,
+                           const char *directory, ssm__position *position, ssm_error *err)
+{
+    char *path = ssm__path_join(directory, "training/state.safetensors");
+    ssm_safetensors *file = NULL;
+    ssm_status status = path == NULL ? ssm__fail_memory(err, "a path", strlen(directory))
+                                     : ssm_safetensors_open(path, false, &file, err);
+    if (status == SSM_STATUS_OK) {
+        status = read_file(file, path, optimiser, recipe, data, position, err);
+    }
+    ssm_safetensors_close(file);
+    free(path);
+    return status;
+}
