@@ -217,6 +217,31 @@ static void weights_by_hand(void **state)
     expect_weights(grams + 10, 3, without_2, 1e-9, (const float[]){1, 1, 0, 0});
 }
 
+static void expect_shared(int64_t budget, const float *weight, float skip_0, float skip_1)
+{
+    const ssm_select_options options = {
+        .rule = "compensated-shared", .scope = "layer", .budget = budget, .ridge = 1e-9};
+    ssm_mask mask;
+    assert_int_equal(ssm_select(recording, &options, &mask, NULL), SSM_STATUS_OK);
+    for (int i = 0; i < 6; i++) {
+        assert_true(fabsf(mask.weight[i] - weight[i % 3]) <= 1e-6F); /* as expect_weights */
+    }
+    assert_true(fabsf(mask.skip_weight[0] - skip_0) <= 1e-6F);
+    assert_true(fabsf(mask.skip_weight[1] - skip_1) <= 1e-6F);
+    ssm_mask_free(&mask);
+}
+
+/* Budget 1 keeps m_1 in both channels: (9 + 2) w = −6 + 0 + 1 + 0, so w = −5/11; v = 0 of 8, and
+ * (−1 − 5)/5. Budget 2 keeps m_0 and m_1: what f says of m_2 in channel 1 is all that m_0 has in
+ * common with it, 1 − (−1)(−5)/5 = 0, so w = 0; v = 0 and −5/5. */
+static void shared_weights_by_hand(void **state)
+{
+    (void)state;
+    expect_shared(1, (const float[]){0, 1.0F - 5.0F / 11.0F, 0}, 1.0F, -0.2F);
+    expect_shared(2, (const float[]){1, 1, 0}, 1.0F, 0.0F);
+    expect_shared(3, (const float[]){1, 1, 1}, 1.0F, 1.0F);
+}
+
 /* What the mask says, and its error: of the evaluation window, half of the example. The output
  * energies are 1/2 and 1/2. */
 static void errors_by_hand(void **state)
@@ -237,9 +262,10 @@ static void errors_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_by_hand),    cmocka_unit_test(one_threshold_by_hand),
-        cmocka_unit_test(searches_by_hand), cmocka_unit_test(draws_by_hand),
-        cmocka_unit_test(weights_by_hand),  cmocka_unit_test(errors_by_hand),
+        cmocka_unit_test(rules_by_hand),          cmocka_unit_test(one_threshold_by_hand),
+        cmocka_unit_test(searches_by_hand),       cmocka_unit_test(draws_by_hand),
+        cmocka_unit_test(weights_by_hand),        cmocka_unit_test(errors_by_hand),
+        cmocka_unit_test(shared_weights_by_hand),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
