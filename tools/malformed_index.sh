@@ -15,7 +15,7 @@ for word in "$@"; do
 done
 index=$(mktemp)
 trap 'rm -f "$index"' EXIT
-for source in $(grep -lE 'message_(expect|log)\(' tests/unit/test_*.c); do
+for source in $(grep -lE 'message_(expect|log|refusal)\(' tests/unit/test_*.c); do
     test=$build/tests/$(basename "$source" .c)
     if ! SSM_MALFORMED_INDEX=$index "$test" >/dev/null 2>&1; then
         echo "$test fails" >&2

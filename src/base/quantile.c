@@ -1,8 +1,17 @@
-/* base/quantile.c: sorting numbers, and their quantiles. */
+/* base/quantile.c: the mean of numbers, sorting them, and their quantiles. */
 #include "base/quantile.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+double ssm__mean(const double *values, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += values[i];
+    }
+    return sum / (double)n;
+}
 
 static int by_value(const void *left, const void *right)
 {

@@ -28,19 +28,10 @@ static double finish(double mean, ssm_task_metric metric)
     return metric == SSM_METRIC_PERPLEXITY ? exp(-mean) : mean;
 }
 
-static double mean_of(const double *values, int64_t n)
-{
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += values[i];
-    }
-    return sum / (double)n;
-}
-
 /* NaN for one value. */
 static double sample_deviation(const double *values, int64_t n)
 {
-    const double mean = mean_of(values, n);
+    const double mean = ssm__mean(values, n);
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++) {
         sum += (values[i] - mean) * (values[i] - mean);
@@ -143,7 +134,7 @@ ssm_status ssm_task_result_of(const ssm_task_score *scores, int64_t count, ssm_t
     double *values = NULL;
     *out = (ssm_task_result){0};
     SSM__TRY(values_of(scores, count, metric, bootstrap, &values, err));
-    out->value = finish(mean_of(values, count), metric);
+    out->value = finish(ssm__mean(values, count), metric);
     ssm_status status = SSM_STATUS_OK;
     if (metric == SSM_METRIC_PERPLEXITY) {
         status = harness_deviation(values, count, harness_iterations, &out->stderr_, err);
@@ -181,7 +172,7 @@ ssm_status ssm_task_difference_of(const ssm_task_score *base, const ssm_task_sco
     ssm_status status = values_of(base, count, metric, bootstrap, &a, err);
     status = status == SSM_STATUS_OK ? values_of(other, count, metric, bootstrap, &b, err) : status;
     if (status == SSM_STATUS_OK) {
-        out->value = finish(mean_of(b, count), metric) - finish(mean_of(a, count), metric);
+        out->value = finish(ssm__mean(b, count), metric) - finish(ssm__mean(a, count), metric);
         status = interval_of(b, a, count, metric, bootstrap, &out->interval, err);
     }
     if (status == SSM_STATUS_OK && metric != SSM_METRIC_PERPLEXITY) {

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/quantile.h"
+
 void ssm__average_ranks(const double *values, int64_t n, double *ranks)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -15,15 +17,6 @@ void ssm__average_ranks(const double *values, int64_t n, double *ranks)
         }
         ranks[i] = (double)below + 0.5 * (double)(equal + 1);
     }
-}
-
-static double mean_of(const double *values, int64_t n)
-{
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += values[i];
-    }
-    return sum / (double)n;
 }
 
 static bool is_constant(const double *values, int64_t n)
@@ -41,8 +34,8 @@ double ssm__pearson(const double *x, const double *y, int64_t n)
     if (n < 2 || is_constant(x, n) || is_constant(y, n)) {
         return (double)NAN;
     }
-    double mean_x = mean_of(x, n);
-    double mean_y = mean_of(y, n);
+    double mean_x = ssm__mean(x, n);
+    double mean_y = ssm__mean(y, n);
     double xx = 0.0;
     double yy = 0.0;
     double xy = 0.0;

@@ -20,7 +20,7 @@ a hole|malformed_safetensors|no hole between
 a duplicate key|malformed_safetensors|keys are unique
 trailing bytes|malformed_checkpoint|nothing follows the weights
 recursive JSON, header|malformed_safetensors|header is not recursive
-recursive JSON, config|malformed_checkpoint|config is not recursive
+recursive JSON, config|malformed_config|config is not recursive
 recursive JSON, tokenizer|tokenizer_malformed|recursive JSON
 huge dimensions|malformed_safetensors|the product of a shape fits
 overflowing offsets|malformed_safetensors|the end of a tensor fits
@@ -32,9 +32,9 @@ an extra tensor|malformed_checkpoint|no head bias
 a misnamed tensor|malformed_checkpoint|misnamed
 an absent tensor|malformed_checkpoint|truly absent
 a missing conv bias with the flag true|malformed_checkpoint|claimed conv biases are there
-a wrong V|malformed_checkpoint|vocabulary larger than the rows
-a wrong expand|malformed_checkpoint|expand without intermediate_size
-a tie that is none|malformed_checkpoint|a tied head equals the embedding
+a wrong V|malformed_config|vocabulary larger than the rows
+a wrong expand|malformed_config|expand without intermediate_size
+a tie that is none|malformed_config|a tied head equals the embedding
 another family's tensors|malformed_checkpoint|mamba tensors under mamba
 a path out of the directory|malformed_checkpoint|shards stay in the directory
 LIST

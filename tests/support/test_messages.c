@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -103,4 +104,24 @@ void message_expect(message_list *list, const char *rule, ssm_status status, ssm
     }
     list->rules[list->count++] = rule;
     message_log(rule, err);
+}
+
+void message_refusal(message_list *list, const edit *e, const char *name, const char *rule,
+                     const char *part)
+{
+    char path[TEST_PATH_MAX];
+    ssm_checkpoint *checkpoint = (ssm_checkpoint *)(uintptr_t)8;
+    ssm_error err;
+    ssm_error_clear(&err);
+    if (name != NULL) {
+        edit_path(e, name, path);
+    } else {
+        strcpy(path, e->directory);
+    }
+    ssm_status status = ssm_checkpoint_open(path, NULL, &checkpoint, &err);
+    assert_null(checkpoint);
+    message_expect(list, rule, status, SSM_STATUS_FILE, &err, part);
+    if (access(path, F_OK) == 0) { /* what is not there, the program looks for in the cache too */
+        message_from_doctor(rule, path, &err);
+    }
 }

@@ -4,6 +4,8 @@
 
 #include <ssmscope/base.h>
 
+#include "test_edit.h"
+
 enum { MESSAGES_MAX = 160 };
 
 /* Adds a line "test, rule, place, message" to the file that SSM_MALFORMED_INDEX names, when it is
@@ -25,5 +27,10 @@ typedef struct message_list {
  * names a file, and no rule before had the same message. rule must stay valid. */
 void message_expect(message_list *list, const char *rule, ssm_status status, ssm_status expected,
                     const ssm_error *err, const char *part);
+
+/* Opens the edited checkpoint, or its file `name`: it must be refused as message_expect says, and
+ * doctor must say the same. */
+void message_refusal(message_list *list, const edit *e, const char *name, const char *rule,
+                     const char *part);
 
 #endif
