@@ -42,6 +42,11 @@ typedef struct product {
     bool from_zero;     /* C is written, not added to */
 } product;
 
+static int64_t at_most(int64_t count, int64_t limit)
+{
+    return count < limit ? count : limit;
+}
+
 SSM__INLINE v16 product_load(const product *p, const float *c, int64_t lanes)
 {
     if (p->from_zero) {
@@ -120,13 +125,24 @@ SSM__INLINE void product_rows(const product *p, int64_t first, const int vectors
 /* All of C. */
 SSM__INLINE void product_panel(const product *p, const bool by_rows)
 {
+    const int64_t vectors = (p->cols + 15) / 16;
     int64_t first = 0;
-    for (; (first + PRODUCT_COLS - 1) * 16 < p->cols; first += PRODUCT_COLS) {
+    for (; first + PRODUCT_COLS <= vectors; first += PRODUCT_COLS) {
         product_rows(p, first, PRODUCT_COLS, by_rows);
     }
-    for (; first * 16 < p->cols; first++) {
+    if (PRODUCT_COLS > 2 && vectors - first == 2) {
+        product_rows(p, first, PRODUCT_COLS > 2 ? 2 : 1, by_rows);
+        return;
+    }
+    for (; first < vectors; first++) {
         product_rows(p, first, 1, by_rows);
     }
+}
+
+/* Columns of the next panel when `left` are left: 64 are two of 32, one of 16 would be slow. */
+static int64_t panel_cols(int64_t left)
+{
+    return left > PANEL_COLS && left <= 64 ? 32 : at_most(left, PANEL_COLS);
 }
 
 /* Copies `cols` columns from c on of rows first … first+rows−1 into a panel, missing ones as 0. */
@@ -142,11 +158,6 @@ static void product_pack(ssm__view from, int64_t first, int64_t rows, int64_t c,
     }
 }
 
-static int64_t at_most(int64_t count, int64_t limit)
-{
-    return count < limit ? count : limit;
-}
-
 static void kernel_linear_input_gradient(const ssm__matrix *w, ssm__view dy, ssm__view dx,
                                          int64_t tokens, int64_t col_begin, int64_t col_end,
                                          bool accumulate)
@@ -156,8 +167,8 @@ static void kernel_linear_input_gradient(const ssm__matrix *w, ssm__view dy, ssm
     for (int64_t t = 0; t < tokens; t += INPUT_TOKENS) {
         for (int64_t r = 0; r < w->rows; r += INPUT_ROWS) {
             const int64_t rows = at_most(w->rows - r, INPUT_ROWS);
-            for (int64_t c = col_begin; c < col_end; c += PANEL_COLS) {
-                const int64_t cols = at_most(col_end - c, PANEL_COLS);
+            for (int64_t c = col_begin, cols; c < col_end; c += cols) {
+                cols = panel_cols(col_end - c);
                 product_pack(weights, r, rows, c, cols, panel);
                 const product p = {.a = view_at(dy, t, r),
                                    .a_row = dy.row_stride,
@@ -183,8 +194,8 @@ static void weight_rows(const float *near, ssm__view x, int64_t t, int64_t token
                         float *dw, int64_t rows)
 {
     float panel[WEIGHT_TOKENS * PANEL_COLS];
-    for (int64_t c = 0; c < cols; c += PANEL_COLS) {
-        const int64_t width = at_most(cols - c, PANEL_COLS);
+    for (int64_t c = 0, width; c < cols; c += width) {
+        width = panel_cols(cols - c);
         product_pack(x, t, tokens, c, width, panel);
         for (int64_t r = 0; r < rows; r += 16) {
             const product p = {.a = near + r * tokens,

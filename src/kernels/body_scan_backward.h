@@ -31,6 +31,7 @@ typedef struct scan_piece {
     float read[SSM__SCAN_PIECE * 16];   /* s, then its gradient */
     float pulled[SSM__SCAN_PIECE * 16]; /* q */
     float rates[SSM__SCAN_PIECE * 16];  /* Σ_n A2_n k_n */
+    float slope[SSM__SCAN_PIECE * 16];  /* softplus' */
 } scan_piece;
 
 /* The parts of the scratch. */
@@ -42,19 +43,26 @@ typedef struct scan_memory {
     float *dA;           /* [N][16] Σ_t Δ_t k_t */
 } scan_memory;
 
-static inline v16 scan_delta(const ssm__scan_backward_args *a, int64_t t)
+/* Δ as softplus_bias computes it, and softplus' = σ = (x < 0 ? t : 1)/(1 + t), t = e^−|x|. */
+static inline v16 scan_delta(const ssm__scan_backward_args *a, int64_t t, v16 *slope)
 {
-    return v16_softplus(v16_add(v16_load(a->dt + t * 16), v16_load(a->dt_bias)));
+    const v16 zero = v16_set(0.0f), one = v16_set(1.0f);
+    const v16 x = v16_add(v16_load(a->dt + t * 16), v16_load(a->dt_bias));
+    const v16 e = v16_exp(v16_sub(zero, v16_abs(x)));
+    *slope = v16_div(v16_where_less(x, zero, e, one), v16_add(one, e));
+    return v16_add(v16_max(zero, x), v16_log1p_unit(e));
 }
 
-/* Δ, Δu and s so far for the tokens of a piece. */
+/* Δ, its slope, Δu and s so far for the tokens of a piece. */
 static void scan_piece_begin(const ssm__scan_backward_args *a, scan_piece *p, int64_t t0,
                              int64_t tokens)
 {
     for (int64_t t = 0; t < tokens; t++) {
+        v16 slope;
         const v16 u = v16_load(a->u + (t0 + t) * 16);
-        const v16 delta = scan_delta(a, t0 + t);
+        const v16 delta = scan_delta(a, t0 + t, &slope);
         v16_store(p->delta + t * 16, delta);
+        v16_store(p->slope + t * 16, slope);
         v16_store(p->input + t * 16, v16_mul(delta, u));
         v16_store(p->read + t * 16, v16_mul(v16_load(a->D), u));
     }
@@ -98,33 +106,19 @@ static void scan_piece_gate(const ssm__scan_backward_args *a, scan_piece *p, int
         const int64_t at = (t0 + t) * 16;
         const v16 z = v16_load(a->z + at), dy = v16_load(a->dy + at);
         const v16 read = v16_load(p->read + t * 16);
-        const v16 gate = v16_silu(z);
+        const v16 sigmoid = v16_sigmoid(z);
+        const v16 gate = v16_mul(z, sigmoid);
         const v16 dread = v16_mul(dy, gate);
         if (a->y) {
             v16_store(a->y + at, v16_mul(gate, read));
         }
-        v16_store(a->dz + at, v16_mul(v16_mul(dy, read), v16_silu_slope(z, v16_sigmoid(z))));
+        v16_store(a->dz + at, v16_mul(v16_mul(dy, read), v16_silu_slope(z, sigmoid)));
         v16_store(p->read + t * 16, dread);
         v16_store(p->pulled + t * 16, v16_set(0.0f));
         v16_store(p->rates + t * 16, v16_set(0.0f));
         dD = v16_fma(dread, v16_load(a->u + at), dD);
     }
     v16_store(a->dD, dD);
-}
-
-/* Lane i of the result: the sum of v[i] by the tree of the summation law. */
-static inline v16 v16_sums(v16 v[16])
-{
-    v16_transpose(v);
-    SSM__UNROLL
-    for (int i = 0; i < 8; i++) {
-        v[i] = v16_add(v[i], v[i + 8]);
-    }
-    SSM__UNROLL
-    for (int i = 0; i < 4; i++) {
-        v[i] = v16_add(v[i], v[i + 4]);
-    }
-    return v16_add(v16_add(v[0], v[2]), v16_add(v[1], v[3]));
 }
 
 /* The adjoint of `count` modes from `first` on, backwards through a piece. */
@@ -190,8 +184,7 @@ static void scan_piece_end(const ssm__scan_backward_args *a, const scan_piece *p
         const v16 through = v16_mul(v16_load(a->D), v16_load(p->read + t * 16));
         const v16 rates = v16_mul(v16_load(p->rates + t * 16), v16_set(scan_ln2));
         const v16 ddelta = v16_fma(v16_load(a->u + at), pulled, rates);
-        const v16 raw = v16_add(v16_load(a->dt + at), v16_load(a->dt_bias));
-        const v16 ddt = v16_mul(ddelta, v16_sigmoid(raw));
+        const v16 ddt = v16_mul(ddelta, v16_load(p->slope + t * 16));
         v16_store(a->du + at, v16_fma(v16_load(p->delta + t * 16), pulled, through));
         v16_store(a->ddt + at, ddt);
         ddt_bias = v16_add(ddt_bias, ddt);
@@ -222,32 +215,54 @@ static void scan_piece_backward(const ssm__scan_backward_args *a, const scan_mem
     scan_piece_end(a, &p, t0, tokens);
 }
 
-/* The states before all pieces but the first, which is zero. */
+/* `count` modes of one piece from `first` on, from the state before it to that after it. */
+SSM__INLINE void scan_piece_skip(const ssm__scan_backward_args *a, const scan_piece *p, int64_t t0,
+                                 const float *before, float *after, int64_t first, const int count)
+{
+    v16 state[SCAN_MODES], rate[SCAN_MODES];
+    SSM__UNROLL
+    for (int i = 0; i < count; i++) {
+        state[i] = v16_load(before + (first + i) * 16);
+        rate[i] = v16_load(a->A2 + (first + i) * 16);
+    }
+    for (int64_t t = 0; t < SSM__SCAN_PIECE; t++) {
+        const v16 delta = v16_load(p->delta + t * 16), input = v16_load(p->input + t * 16);
+        const float *B = a->B + (t0 + t) * a->bc_stride + first;
+        SSM__UNROLL
+        for (int i = 0; i < count; i++) {
+            const v16 decay = v16_exp2_decay(v16_mul(delta, rate[i]));
+            state[i] = v16_fma(decay, state[i], v16_mul(input, v16_set(B[i])));
+        }
+    }
+    SSM__UNROLL
+    for (int i = 0; i < count; i++) {
+        v16_store(after + (first + i) * 16, state[i]);
+    }
+}
+
+/* The states before all pieces; that before the first is zero. */
 static void scan_starts(const ssm__scan_backward_args *a, float *starts)
 {
     const int64_t N = a->d_state;
+    scan_piece p;
     for (int64_t n = 0; n < N; n++) {
         v16_store(starts + n * 16, v16_set(0.0f));
     }
     for (int64_t t0 = 0; t0 + SSM__SCAN_PIECE < a->tokens; t0 += SSM__SCAN_PIECE) {
-        const float *before = starts;
-        starts += N * 16;
-        float delta[SSM__SCAN_PIECE * 16], input[SSM__SCAN_PIECE * 16];
         for (int64_t t = 0; t < SSM__SCAN_PIECE; t++) {
-            const v16 d = scan_delta(a, t0 + t);
-            v16_store(delta + t * 16, d);
-            v16_store(input + t * 16, v16_mul(d, v16_load(a->u + (t0 + t) * 16)));
+            v16 slope;
+            const v16 delta = scan_delta(a, t0 + t, &slope);
+            v16_store(p.delta + t * 16, delta);
+            v16_store(p.input + t * 16, v16_mul(delta, v16_load(a->u + (t0 + t) * 16)));
         }
-        for (int64_t n = 0; n < N; n++) {
-            v16 state = v16_load(before + n * 16);
-            const v16 rate = v16_load(a->A2 + n * 16);
-            for (int64_t t = 0; t < SSM__SCAN_PIECE; t++) {
-                const v16 decay = v16_exp2_decay(v16_mul(v16_load(delta + t * 16), rate));
-                const v16 B = v16_set(a->B[(t0 + t) * a->bc_stride + n]);
-                state = v16_fma(decay, state, v16_mul(v16_load(input + t * 16), B));
-            }
-            v16_store(starts + n * 16, state);
+        int64_t n = 0;
+        for (; n + SCAN_MODES <= N; n += SCAN_MODES) {
+            scan_piece_skip(a, &p, t0, starts, starts + N * 16, n, SCAN_MODES);
         }
+        for (; n < N; n++) {
+            scan_piece_skip(a, &p, t0, starts, starts + N * 16, n, 1);
+        }
+        starts += N * 16;
     }
 }
 

@@ -117,6 +117,30 @@ static inline float v16_sum(v16 a)
     const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
     return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
 }
+/* v16_sum of each of eight vectors. */
+static inline __m256 avx2_sums(const v16 v[8])
+{
+    __m256 four[4], two[2];
+    SSM__UNROLL
+    for (int i = 0; i < 4; i++) { /* sums i and i + 4 in the halves */
+        const __m256 a = _mm256_add_ps(v[i].lo, v[i].hi);
+        const __m256 b = _mm256_add_ps(v[i + 4].lo, v[i + 4].hi);
+        four[i] =
+            _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    }
+    SSM__UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m256 a = four[2 * i], b = four[2 * i + 1];
+        two[i] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+    }
+    return _mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88),
+                         _mm256_shuffle_ps(two[0], two[1], 0xdd));
+}
+/* Lane i: v16_sum(v[i]). */
+static inline v16 v16_sums(const v16 v[16])
+{
+    return (v16){avx2_sums(v), avx2_sums(v + 8)};
+}
 static inline void avx2_add_to_f64(double *out, __m256 a)
 {
     const __m256d lo = _mm256_cvtps_pd(_mm256_castps256_ps128(a));

@@ -102,6 +102,33 @@ static inline float v16_sum(v16 a)
     const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
     return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
 }
+static inline __m512 avx512_add_quarters(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+/* Lane i: v16_sum(v[i]). Four sums stand in the quarters of a register before lanes are mixed. */
+static inline v16 v16_sums(const v16 v[16])
+{
+    __m512 four[4], two[2];
+    SSM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512 half[2];
+        SSM__UNROLL
+        for (int j = 0; j < 2; j++) {
+            const __m512 a = v[8 * j + i].v, b = v[8 * j + 4 + i].v;
+            half[j] =
+                _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+        }
+        four[i] = avx512_add_quarters(half[0], half[1]);
+    }
+    SSM__UNROLL
+    for (int i = 0; i < 2; i++) {
+        const __m512 a = four[2 * i], b = four[2 * i + 1];
+        two[i] = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    }
+    return (v16){_mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88),
+                               _mm512_shuffle_ps(two[0], two[1], 0xdd))};
+}
 static inline void v16_add_to_f64(double *out, v16 a)
 {
     const __m512d lo = _mm512_cvtps_pd(_mm512_castps512_ps256(a.v));

@@ -130,6 +130,11 @@ static inline float v16_sum(v16 a)
     }
     return a.lane[0];
 }
+/* Lane i: v16_sum(v[i]). */
+static inline v16 v16_sums(const v16 v[16])
+{
+    V16_EACH(v16_sum(v[i]));
+}
 /* out[lane] += a in float64. */
 static inline void v16_add_to_f64(double *out, v16 a)
 {
