@@ -10,6 +10,7 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
+#include "kernels/body_lanes.h"
 #include "kernels/body_math.h"
 #include "kernels/unroll.h"
 
@@ -131,12 +132,12 @@ static void kernel_silu_mul_backward(const float *x, const float *gate, const fl
                                      float *dx, float *dgate, int64_t count)
 {
     for (int64_t i = 0; i < count; i += 16) {
-        const int64_t lanes = count - i < 16 ? count - i : 16;
-        const v16 value = v16_load_n(x + i, lanes), g = v16_load_n(gate + i, lanes);
-        const v16 d = v16_load_n(dout + i, lanes);
+        const int64_t left = count - i;
+        const v16 value = v16_take(x + i, left), g = v16_take(gate + i, left);
+        const v16 d = v16_take(dout + i, left);
         const v16 sigmoid = v16_sigmoid(g);
-        v16_store_n(dx + i, v16_mul(d, v16_silu(g)), lanes);
-        v16_store_n(dgate + i, v16_mul(v16_mul(d, value), v16_silu_slope(g, sigmoid)), lanes);
+        v16_put(dx + i, v16_mul(d, v16_silu(g)), left);
+        v16_put(dgate + i, v16_mul(v16_mul(d, value), v16_silu_slope(g, sigmoid)), left);
     }
 }
 

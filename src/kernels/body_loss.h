@@ -9,6 +9,7 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
+#include "kernels/body_lanes.h"
 #include "kernels/body_math.h"
 
 /* Greatest of a row, count ≥ 1. A NaN need not show: the sum of exponentials will. */
@@ -111,9 +112,8 @@ static void kernel_embedding_gradient(const int32_t *ids, const float *dy, float
         }
         float *row = dweight + ids[t] * width;
         for (int64_t k = 0; k < width; k += 16) {
-            const int64_t lanes = width - k < 16 ? width - k : 16;
-            v16_store_n(row + k, v16_add(v16_load_n(row + k, lanes), v16_load_n(dy + k, lanes)),
-                        lanes);
+            const int64_t left = width - k;
+            v16_put(row + k, v16_add(v16_take(row + k, left), v16_take(dy + k, left)), left);
         }
     }
 }

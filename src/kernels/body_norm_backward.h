@@ -10,12 +10,13 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
+#include "kernels/body_lanes.h"
 
-/* w·dy for `lanes` columns from k on. */
-static inline v16 norm_upstream(const float *weight, const float *dy, int64_t k, int64_t lanes)
+/* w·dy for `left` columns (at most 16) from k on. */
+static inline v16 norm_upstream(const float *weight, const float *dy, int64_t k, int64_t left)
 {
-    const v16 d = v16_load_n(dy + k, lanes);
-    return weight ? v16_mul(v16_load_n(weight + k, lanes), d) : d;
+    const v16 d = v16_take(dy + k, left);
+    return weight ? v16_mul(v16_take(weight + k, left), d) : d;
 }
 
 static void kernel_rmsnorm_input_gradient(const float *x, const float *weight, const float *dy,
@@ -25,20 +26,20 @@ static void kernel_rmsnorm_input_gradient(const float *x, const float *weight, c
     for (int64_t t = 0; t < tokens; t++, x += width, dy += width, dx += width) {
         v16 squares = v16_set(0.0f), products = v16_set(0.0f);
         for (int64_t k = 0; k < width; k += 16) {
-            const int64_t lanes = width - k < 16 ? width - k : 16;
-            const v16 v = v16_load_n(x + k, lanes);
+            const int64_t left = width - k;
+            const v16 v = v16_take(x + k, left);
             squares = v16_fma(v, v, squares);
-            products = v16_fma(norm_upstream(weight, dy, k, lanes), v, products);
+            products = v16_fma(norm_upstream(weight, dy, k, left), v, products);
         }
         const float scale = 1.0f / __builtin_sqrtf(v16_sum(squares) / (float)width + eps);
         const float pull = v16_sum(products) / (float)width * scale * scale;
         scales[t] = scale;
         for (int64_t k = 0; k < width; k += 16) {
-            const int64_t lanes = width - k < 16 ? width - k : 16;
-            const v16 up = norm_upstream(weight, dy, k, lanes);
-            const v16 inner = v16_fnma(v16_load_n(x + k, lanes), v16_set(pull), up);
-            const v16 base = accumulate ? v16_load_n(dx + k, lanes) : v16_set(0.0f);
-            v16_store_n(dx + k, v16_fma(v16_set(scale), inner, base), lanes);
+            const int64_t left = width - k;
+            const v16 up = norm_upstream(weight, dy, k, left);
+            const v16 inner = v16_fnma(v16_take(x + k, left), v16_set(pull), up);
+            const v16 base = accumulate ? v16_take(dx + k, left) : v16_set(0.0f);
+            v16_put(dx + k, v16_fma(v16_set(scale), inner, base), left);
         }
     }
 }
@@ -48,13 +49,13 @@ static void kernel_rmsnorm_weight_gradient(const float *x, const float *dy, cons
                                            int64_t col_begin, int64_t col_end)
 {
     for (int64_t c = col_begin; c < col_end; c += 16) {
-        const int64_t lanes = col_end - c < 16 ? col_end - c : 16;
-        v16 sum = v16_load_n(dweight + c, lanes);
+        const int64_t left = col_end - c;
+        v16 sum = v16_take(dweight + c, left);
         for (int64_t t = 0; t < tokens; t++) {
-            const v16 normed = v16_mul(v16_load_n(x + t * width + c, lanes), v16_set(scales[t]));
-            sum = v16_fma(v16_load_n(dy + t * width + c, lanes), normed, sum);
+            const v16 normed = v16_mul(v16_take(x + t * width + c, left), v16_set(scales[t]));
+            sum = v16_fma(v16_take(dy + t * width + c, left), normed, sum);
         }
-        v16_store_n(dweight + c, sum, lanes);
+        v16_put(dweight + c, sum, left);
     }
 }
 
@@ -63,21 +64,21 @@ static inline float norm_row_sum(const float *x, int64_t width)
 {
     v16 sum = v16_set(0.0f);
     for (int64_t k = 0; k < width; k += 16) {
-        sum = v16_add(v16_load_n(x + k, width - k), sum);
+        sum = v16_add(v16_take(x + k, width - k), sum);
     }
     return v16_sum(sum);
 }
 
 /* x − mean; padding lanes stay zero. */
-static inline v16 norm_centred(const float *x, float mean, int64_t k, int64_t lanes)
+static inline v16 norm_centred(const float *x, float mean, int64_t k, int64_t left)
 {
-    const v16 v = v16_sub(v16_load_n(x + k, lanes), v16_set(mean));
-    if (lanes == 16) {
+    const v16 v = v16_sub(v16_take(x + k, left), v16_set(mean));
+    if (left >= 16) {
         return v;
     }
     float row[16];
     v16_store(row, v);
-    return v16_load_n(row, lanes);
+    return v16_take(row, left);
 }
 
 static void kernel_layernorm_input_gradient(const float *x, const float *weight, const float *dy,
@@ -88,9 +89,9 @@ static void kernel_layernorm_input_gradient(const float *x, const float *weight,
         const float mean = norm_row_sum(x, width) / (float)width;
         v16 squares = v16_set(0.0f), products = v16_set(0.0f), ups = v16_set(0.0f);
         for (int64_t k = 0; k < width; k += 16) {
-            const int64_t lanes = width - k < 16 ? width - k : 16;
-            const v16 v = norm_centred(x, mean, k, lanes);
-            const v16 up = norm_upstream(weight, dy, k, lanes);
+            const int64_t left = width - k;
+            const v16 v = norm_centred(x, mean, k, left);
+            const v16 up = norm_upstream(weight, dy, k, left);
             squares = v16_fma(v, v, squares);
             products = v16_fma(up, v, products);
             ups = v16_add(up, ups);
@@ -101,11 +102,11 @@ static void kernel_layernorm_input_gradient(const float *x, const float *weight,
         means[t] = mean;
         scales[t] = scale;
         for (int64_t k = 0; k < width; k += 16) {
-            const int64_t lanes = width - k < 16 ? width - k : 16;
-            const v16 up = v16_sub(norm_upstream(weight, dy, k, lanes), up_mean);
-            const v16 inner = v16_fnma(norm_centred(x, mean, k, lanes), v16_set(pull), up);
-            const v16 base = accumulate ? v16_load_n(dx + k, lanes) : v16_set(0.0f);
-            v16_store_n(dx + k, v16_fma(v16_set(scale), inner, base), lanes);
+            const int64_t left = width - k;
+            const v16 up = v16_sub(norm_upstream(weight, dy, k, left), up_mean);
+            const v16 inner = v16_fnma(norm_centred(x, mean, k, left), v16_set(pull), up);
+            const v16 base = accumulate ? v16_take(dx + k, left) : v16_set(0.0f);
+            v16_put(dx + k, v16_fma(v16_set(scale), inner, base), left);
         }
     }
 }
@@ -116,18 +117,18 @@ static void kernel_layernorm_weight_gradient(const float *x, const float *dy, co
                                              int64_t col_end)
 {
     for (int64_t c = col_begin; c < col_end; c += 16) {
-        const int64_t lanes = col_end - c < 16 ? col_end - c : 16;
-        v16 sum = v16_load_n(dweight + c, lanes);
-        v16 bias = dbias ? v16_load_n(dbias + c, lanes) : v16_set(0.0f);
+        const int64_t left = col_end - c;
+        v16 sum = v16_take(dweight + c, left);
+        v16 bias = dbias ? v16_take(dbias + c, left) : v16_set(0.0f);
         for (int64_t t = 0; t < tokens; t++) {
-            const v16 centred = v16_sub(v16_load_n(x + t * width + c, lanes), v16_set(means[t]));
-            const v16 d = v16_load_n(dy + t * width + c, lanes);
+            const v16 centred = v16_sub(v16_take(x + t * width + c, left), v16_set(means[t]));
+            const v16 d = v16_take(dy + t * width + c, left);
             sum = v16_fma(d, v16_mul(centred, v16_set(scales[t])), sum);
             bias = v16_add(bias, d);
         }
-        v16_store_n(dweight + c, sum, lanes);
+        v16_put(dweight + c, sum, left);
         if (dbias) {
-            v16_store_n(dbias + c, bias, lanes);
+            v16_put(dbias + c, bias, left);
         }
     }
 }

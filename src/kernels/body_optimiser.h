@@ -6,22 +6,23 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
+#include "kernels/body_lanes.h"
 
 static void kernel_adamw(const ssm__adamw_args *a, float *w, const float *grad, float *m, float *v,
                          int64_t count)
 {
     for (int64_t i = 0; i < count; i += 16) {
-        const int64_t n = count - i < 16 ? count - i : 16;
-        const v16 g = v16_mul(v16_load_n(grad + i, n), v16_set(a->grad_scale));
-        const v16 first = v16_fma(v16_set(a->beta1), v16_load_n(m + i, n),
+        const int64_t left = count - i;
+        const v16 g = v16_mul(v16_take(grad + i, left), v16_set(a->grad_scale));
+        const v16 first = v16_fma(v16_set(a->beta1), v16_take(m + i, left),
                                   v16_mul(v16_set(a->one_minus_beta1), g));
-        const v16 second = v16_fma(v16_set(a->beta2), v16_load_n(v + i, n),
+        const v16 second = v16_fma(v16_set(a->beta2), v16_take(v + i, left),
                                    v16_mul(v16_set(a->one_minus_beta2), v16_mul(g, g)));
         const v16 below = v16_fma(v16_sqrt(second), v16_set(a->root), v16_set(a->eps));
-        const v16 kept = v16_mul(v16_load_n(w + i, n), v16_set(a->keep));
-        v16_store_n(w + i, v16_fnma(v16_set(a->step), v16_div(first, below), kept), n);
-        v16_store_n(m + i, first, n);
-        v16_store_n(v + i, second, n);
+        const v16 kept = v16_mul(v16_take(w + i, left), v16_set(a->keep));
+        v16_put(w + i, v16_fnma(v16_set(a->step), v16_div(first, below), kept), left);
+        v16_put(m + i, first, left);
+        v16_put(v + i, second, left);
     }
 }
 

@@ -10,6 +10,7 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
+#include "kernels/body_lanes.h"
 #include "kernels/unroll.h"
 
 static inline float *view_at(ssm__view view, int64_t token, int64_t channel)
@@ -47,12 +48,12 @@ static int64_t at_most(int64_t count, int64_t limit)
     return count < limit ? count : limit;
 }
 
-SSM__INLINE v16 product_load(const product *p, const float *c, int64_t lanes)
+SSM__INLINE v16 product_load(const product *p, const float *c, int64_t left)
 {
     if (p->from_zero) {
         return v16_set(0.0f);
     }
-    return lanes >= 16 ? v16_load(c) : v16_load_n(c, lanes);
+    return v16_take(c, left);
 }
 
 /* Rows m … m+rows−1 and `vectors` vectors from `first` on. a_row or a_step is 1, as by_rows says.
@@ -63,14 +64,14 @@ SSM__INLINE void product_tile(const product *p, int64_t m, int64_t first, const 
     const ptrdiff_t a_row = by_rows ? 1 : p->a_row, a_step = by_rows ? p->a_step : 1;
     const float *a = p->a + m * a_row, *panel = p->panel + first * 16;
     float *c = p->c + m * p->c_row + first * p->c_group;
-    const int64_t lanes = p->cols - first * 16;
+    const int64_t cols = p->cols - first * 16;
     v16 sum[PRODUCT_ROWS * PRODUCT_COLS];
     SSM__UNROLL
     for (int i = 0; i < rows; i++) {
         SSM__UNROLL
         for (int j = 0; j < vectors; j++) {
             sum[i * vectors + j] =
-                product_load(p, c + i * p->c_row + j * p->c_group, lanes - j * 16);
+                product_load(p, c + i * p->c_row + j * p->c_group, cols - j * 16);
         }
     }
     for (int64_t left = p->steps; left > 0; left -= p->chunk, a += p->a_chunk) {
@@ -97,11 +98,7 @@ SSM__INLINE void product_tile(const product *p, int64_t m, int64_t first, const 
         SSM__UNROLL
         for (int j = 0; j < vectors; j++) {
             float *to = c + i * p->c_row + j * p->c_group;
-            if (lanes >= (j + 1) * 16) {
-                v16_store(to, sum[i * vectors + j]);
-            } else {
-                v16_store_n(to, sum[i * vectors + j], lanes - j * 16);
-            }
+            v16_put(to, sum[i * vectors + j], cols - j * 16);
         }
     }
 }
@@ -152,8 +149,7 @@ static void product_pack(ssm__view from, int64_t first, int64_t rows, int64_t c,
     for (int64_t k = 0; k < rows; k++, panel += PANEL_COLS) {
         for (int64_t j = 0; j * 16 < cols; j++) {
             const float *in = view_at(from, first + k, c + j * 16);
-            const int64_t lanes = cols - j * 16;
-            v16_store(panel + j * 16, lanes >= 16 ? v16_load(in) : v16_load_n(in, lanes));
+            v16_store(panel + j * 16, v16_take(in, cols - j * 16));
         }
     }
 }
@@ -226,8 +222,7 @@ static void kernel_linear_weight_gradient(ssm__view dy, ssm__view x, int64_t tok
             for (int64_t i = 0; i < rows; i += 16) {
                 for (int64_t k = 0; k < count; k++) {
                     const float *in = view_at(dy, t + k, r + i);
-                    const v16 d = rows - i >= 16 ? v16_load(in) : v16_load_n(in, rows - i);
-                    v16_store(near + i * count + k * 16, d);
+                    v16_store(near + i * count + k * 16, v16_take(in, rows - i));
                 }
             }
             weight_rows(near, x, t, count, cols, dw + r * cols, rows);
@@ -242,12 +237,12 @@ static void kernel_column_sums(ssm__view x, int64_t tokens, float *sums, int64_t
                                int64_t col_end)
 {
     for (int64_t c = col_begin; c < col_end; c += 16) {
-        const int64_t lanes = col_end - c < 16 ? col_end - c : 16;
-        v16 sum = v16_load_n(sums + c, lanes);
+        const int64_t left = col_end - c;
+        v16 sum = v16_take(sums + c, left);
         for (int64_t t = 0; t < tokens; t++) {
-            sum = v16_add(sum, v16_load_n(view_at(x, t, c), lanes));
+            sum = v16_add(sum, v16_take(view_at(x, t, c), left));
         }
-        v16_store_n(sums + c, sum, lanes);
+        v16_put(sums + c, sum, left);
     }
 }
 
@@ -256,13 +251,13 @@ static void kernel_sum_parts(const float *parts, int64_t n_parts, ptrdiff_t part
 {
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t i = 0; i < width; i += 16) {
-            const int64_t lanes = width - i < 16 ? width - i : 16;
+            const int64_t left = width - i;
             const float *part = parts + row * width + i;
-            v16 sum = v16_load_n(part, lanes);
+            v16 sum = v16_take(part, left);
             for (int64_t p = 1; p < n_parts; p++) {
-                sum = v16_add(sum, v16_load_n(part + p * part_stride, lanes));
+                sum = v16_add(sum, v16_take(part + p * part_stride, left));
             }
-            v16_store_n(out + row * out_stride + i, sum, lanes);
+            v16_put(out + row * out_stride + i, sum, left);
         }
     }
 }
