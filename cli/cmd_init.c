@@ -3,25 +3,106 @@
 #include <string.h>
 
 #include <ssmscope/init.h>
+#include <ssmscope/mimetic.h>
 
 #include "commands.h"
+#include "load.h"
 #include "messages.h"
 #include "output.h"
+#include "written.h"
 
 typedef struct init_arguments {
-    const char *shape, *output;
-    int64_t seed, dtype;
+    const char *shape, *from, *output, *switches;
+    int64_t seed, dtype, mode;
+    double c, noise;
+    cli_list layers, heads;
+    cli_load load;
 } init_arguments;
 
-static ssm_status print_json(const cli_context *context, const init_arguments *args,
-                             const ssm_config *config, const char *digest, ssm_error *err)
+static const ssm_dtype dtypes[] = {SSM_DTYPE_F32, SSM_DTYPE_F16, SSM_DTYPE_BF16};
+
+/* What was made of what. */
+typedef struct init_run {
+    cli_context *context;
+    const init_arguments *args;
+    ssm_mimetic mimetic;
+    cli_source source; /* of --from */
+    ssm_config config;
+    char digest[64]; /* of what was written */
+} init_run;
+
+/* ---- the switches ---------------------------------------------------------------------------- */
+
+static ssm_status read_mimetic(const init_arguments *args, ssm_mimetic *out, ssm_error *err)
 {
-    cli_json json = cli_json_create(context, "init");
+    *out = ssm_mimetic_default();
+    if (args->switches == NULL) {
+        const char *lost = args->layers.values != NULL  ? "layers"
+                           : args->heads.values != NULL ? "heads"
+                           : args->from != NULL         ? "from"
+                                                        : NULL;
+        return lost == NULL
+                   ? SSM_STATUS_OK
+                   : cli_fail(err, SSM_STATUS_USAGE, NULL,
+                              "--%s needs --mimetic: there is nothing else to do with it", lost);
+    }
+    out->mode = (ssm_mimetic_mode)args->mode;
+    out->c = args->c;
+    out->noise = args->noise;
+    out->layers = args->layers.values;
+    out->n_layers = args->layers.count;
+    out->heads = args->heads.values;
+    out->n_heads = args->heads.count;
+    return ssm_mimetic_parse_switches(args->switches, out, err);
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void put_list(cli_json *json, json_t *object, const char *key, const cli_list *list)
+{
+    if (list->values == NULL) {
+        cli_json_put(json, object, key, json_null()); /* all */
+        return;
+    }
+    json_t *array = cli_json_array(json, object, key);
+    for (int64_t i = 0; i < list->count; i++) {
+        cli_json_push(json, array, json_integer(list->values[i]));
+    }
+}
+
+static void put_mimetic(cli_json *json, const init_run *run)
+{
+    json_t *object = cli_json_object(json, json->root, "mimetic");
+    cli_json_bool(json, object, "A", run->mimetic.A);
+    cli_json_bool(json, object, "delta", run->mimetic.delta);
+    cli_json_bool(json, object, "BC", run->mimetic.correlation);
+    cli_json_bool(json, object, "conv", run->mimetic.conv);
+    cli_json_text(json, object, "correlation", ssm_mimetic_mode_name(run->mimetic.mode));
+    cli_json_real(json, object, "c", run->mimetic.c);
+    cli_json_real(json, object, "noise", run->mimetic.noise);
+    put_list(json, object, "layers", &run->args->layers);
+    put_list(json, object, "heads", &run->args->heads);
+}
+
+static ssm_status print_json(const init_run *run, ssm_error *err)
+{
+    const init_arguments *args = run->args;
+    const ssm_config *config = &run->config;
+    cli_json json = cli_json_create(run->context, "init");
     cli_json_integer(&json, json.root, "seed", args->seed);
     json_t *model = cli_json_object(&json, json.root, "model");
     cli_json_text(&json, model, "path", args->output);
-    cli_json_text(&json, model, "digest", digest);
-    cli_json_text(&json, json.root, "shape", args->shape);
+    cli_json_text(&json, model, "digest", run->digest);
+    if (args->from != NULL) {
+        json_t *from = cli_json_object(&json, json.root, "from");
+        cli_json_text(&json, from, "path", args->from);
+        cli_json_text(&json, from, "digest", run->source.digest);
+    } else {
+        cli_json_text(&json, json.root, "shape", args->shape);
+    }
+    if (args->switches != NULL) {
+        put_mimetic(&json, run);
+    }
     json_t *sizes = cli_json_object(&json, json.root, "config");
     cli_json_integer(&json, sizes, "vocab_size", config->vocab_size);
     cli_json_integer(&json, sizes, "d_model", config->d_model);
@@ -31,46 +112,91 @@ static ssm_status print_json(const cli_context *context, const init_arguments *a
     return cli_json_print(&json, err);
 }
 
-/* Digest of what was written, read back from the disk. */
-static ssm_status written_digest(const char *path, char digest[64], ssm_error *err)
+static void print_mimetic(const init_run *run)
 {
-    ssm_checkpoint *checkpoint = NULL;
-    ssm_status status = ssm_checkpoint_open(path, NULL, &checkpoint, err);
-    status = status == SSM_STATUS_OK ? ssm_checkpoint_digest(checkpoint, digest, err) : status;
-    ssm_checkpoint_close(checkpoint);
+    const cli_list *layers = &run->args->layers;
+    printf("mimetic:%s%s%s%s in %s", run->mimetic.A ? " A" : "", run->mimetic.delta ? " delta" : "",
+           run->mimetic.correlation ? " BC" : "", run->mimetic.conv ? " conv" : "",
+           layers->values == NULL ? "all layers"
+           : layers->count == 1   ? "layer"
+                                  : "layers");
+    for (int64_t i = 0; layers->values != NULL && i < layers->count; i++) {
+        printf(" %lld", (long long)layers->values[i]);
+    }
+    printf("%s\n", run->args->heads.values == NULL ? "" : ", some heads");
+}
+
+static ssm_status print_run(const init_run *run, ssm_error *err)
+{
+    const init_arguments *args = run->args;
+    if (run->context->globals.json) {
+        return print_json(run, err);
+    }
+    if (args->from != NULL) {
+        printf("%s: %s, %lld layers, d_model %lld\n", args->output, args->from,
+               (long long)run->config.n_layers, (long long)run->config.d_model);
+    } else {
+        printf("%s: %s, %lld layers, d_model %lld, %s, seed %lld\n", args->output, args->shape,
+               (long long)run->config.n_layers, (long long)run->config.d_model,
+               ssm_dtype_name(dtypes[args->dtype]), (long long)args->seed);
+    }
+    if (args->switches != NULL) {
+        print_mimetic(run);
+    }
+    printf("digest %s\n", run->digest);
+    return SSM_STATUS_OK;
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static ssm_status write_new(init_run *run, ssm_error *err)
+{
+    const init_arguments *args = run->args;
+    ssm_status status = ssm_shape_config(args->shape, &run->config, err);
+    if (status != SSM_STATUS_OK) {
+        return status;
+    }
+    ssm_layer_kind *kinds = calloc((size_t)run->config.n_layers, sizeof *kinds);
+    if (kinds == NULL) {
+        return cli_no_memory(err);
+    }
+    status = ssm_shape_layers(args->shape, kinds, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_init_write_mimetic(
+            &run->config, kinds, args->switches == NULL ? NULL : &run->mimetic, dtypes[args->dtype],
+            (uint64_t)args->seed, args->output, cli_progress_start(run->context), err);
+    }
+    free(kinds);
+    return status;
+}
+
+static ssm_status rewrite(init_run *run, ssm_error *err)
+{
+    const init_arguments *args = run->args;
+    ssm_status status =
+        cli_source_open(run->context, args->from, &args->load, CLI_WANT_DIGEST, &run->source, err);
+    if (status == SSM_STATUS_OK) {
+        const ssm_mimetic_origin origin = {run->source.digest, run->context->canonical};
+        run->config = *run->source.config;
+        status = ssm_mimetic_rewrite(run->source.checkpoint, &run->mimetic, (uint64_t)args->seed,
+                                     &origin, args->output, cli_progress_start(run->context), err);
+    }
     return status;
 }
 
 static ssm_status run_init(cli_context *context, const void *arguments, ssm_error *err)
 {
-    static const ssm_dtype dtypes[] = {SSM_DTYPE_F32, SSM_DTYPE_F16, SSM_DTYPE_BF16};
     const init_arguments *args = arguments;
-    ssm_config config;
-    char digest[64];
-    ssm_layer_kind *kinds = NULL;
-    ssm_status status = ssm_shape_config(args->shape, &config, err);
+    init_run run = {.context = context, .args = args};
+    ssm_status status = read_mimetic(args, &run.mimetic, err);
     if (status == SSM_STATUS_OK) {
-        kinds = calloc((size_t)config.n_layers, sizeof *kinds);
-        status = kinds == NULL ? cli_fail(err, SSM_STATUS_MEMORY, NULL, "out of memory")
-                               : ssm_shape_layers(args->shape, kinds, err);
+        status = args->from != NULL ? rewrite(&run, err) : write_new(&run, err);
     }
-    if (status == SSM_STATUS_OK) {
-        status = ssm_init_write_layers(&config, kinds, dtypes[args->dtype], (uint64_t)args->seed,
-                                       args->output, cli_progress_start(context), err);
-    }
-    free(kinds);
     cli_progress_clear(context);
-    status = status == SSM_STATUS_OK ? written_digest(args->output, digest, err) : status;
-    if (status != SSM_STATUS_OK) {
-        return status;
-    }
-    if (context->globals.json) {
-        return print_json(context, args, &config, digest, err);
-    }
-    printf("%s: %s, %lld layers, d_model %lld, %s, seed %lld\ndigest %s\n", args->output,
-           args->shape, (long long)config.n_layers, (long long)config.d_model,
-           ssm_dtype_name(dtypes[args->dtype]), (long long)args->seed, digest);
-    return SSM_STATUS_OK;
+    status = status == SSM_STATUS_OK ? cli_check_written(args->output, run.digest, err) : status;
+    status = status == SSM_STATUS_OK ? print_run(&run, err) : status;
+    cli_source_close(&run.source);
+    return status;
 }
 
 static const cli_option init_options[] = {
@@ -79,18 +205,24 @@ static const cli_option init_options[] = {
      .into = offsetof(init_arguments, shape),
      .argument = "NAME",
      .words = ssm_shape_names,
-     .flags = CLI_REQUIRED,
      .help = "One of tiny, mamba-130m, -370m, -790m, -1.4b, -2.8b, falcon-mamba-7b, mamba2-130m, "
              "-370m, -780m, -1.3b, -2.7b, mamba-codestral-7b, mamba2attn-2.7b; for tests "
              "tiny-falcon-mamba, "
              "tiny-mamba2, tiny-mamba2attn."},
+    {.name = "from",
+     .kind = CLI_TEXT,
+     .into = offsetof(init_arguments, from),
+     .argument = "MODEL",
+     .help = "An existing model: --mimetic changes the layers named, everything else is copied to "
+             "the bit."},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,
      .into = offsetof(init_arguments, output),
      .argument = "DIR",
      .flags = CLI_REQUIRED | CLI_OUTPUT,
-     .help = "Directory to write; it must not hold a model yet."},
+     .help = "Directory to write; it must not hold a model yet (--from: it must not exist, or be "
+             "empty)."},
     {.name = "seed",
      .kind = CLI_INTEGER,
      .into = offsetof(init_arguments, seed),
@@ -104,21 +236,78 @@ static const cli_option init_options[] = {
      .into = offsetof(init_arguments, dtype),
      .choices = "f32|f16|bf16",
      .fallback = "f32",
+     .conflicts = "from",
      .help = "How the matrices are stored."},
+    {.name = "mimetic",
+     .kind = CLI_TEXT,
+     .into = offsetof(init_arguments, switches),
+     .argument = "SWITCHES",
+     .bare = "all",
+     .help = "Mimetic initialisation: all (also when nothing follows), or some of A (no decay), "
+             "delta (step 1 for every token), BC (correlated B and C), conv (identity), separated "
+             "by commas."},
+    {.name = "layers",
+     .kind = CLI_LIST,
+     .into = offsetof(init_arguments, layers),
+     .argument = "LIST",
+     .min = 0,
+     .max = 1 << 20,
+     .help = "Layers that --mimetic is for, from 0; all that have a state when not given."},
+    {.name = "heads",
+     .kind = CLI_LIST,
+     .into = offsetof(init_arguments, heads),
+     .argument = "LIST",
+     .min = 0,
+     .max = 1 << 20,
+     .help = "Mamba-2: heads that --mimetic is for, from 0; all when not given. B and C belong to "
+             "groups of heads and change where any of their heads is named."},
+    {.name = "correlation",
+     .kind = CLI_CHOICE,
+     .into = offsetof(init_arguments, mode),
+     .choices = "half|equal|orthogonal",
+     .fallback = "half",
+     .help = "How the rows of C go with those of B: half takes their mean, equal copies them, "
+             "orthogonal gives both the same orthogonal rows with a little noise."},
+    {.name = "mimetic-c",
+     .kind = CLI_REAL,
+     .into = offsetof(init_arguments, c),
+     .argument = "C",
+     .fallback = "8",
+     .low = 1e-3,
+     .high = 80,
+     .help = "Switch A: A = -exp(-C)."},
+    {.name = "mimetic-noise",
+     .kind = CLI_REAL,
+     .into = offsetof(init_arguments, noise),
+     .argument = "X",
+     .fallback = "0.1",
+     .low = 0,
+     .high = 10,
+     .help = "Noise of --correlation orthogonal, as a part of the rows' size."},
+    CLI_LOAD_ENTRIES(init_arguments),
 };
 
-static const char *const init_examples[] = {"ssmscope init --shape mamba-130m -o mamba-130m",
-                                            "An untrained model of that shape, to measure speed.",
-                                            NULL};
+static const char *const init_examples[] = {
+    "ssmscope init --shape mamba-130m -o mamba-130m",
+    "An untrained model of that shape, to measure speed.",
+    "ssmscope init --shape tiny --mimetic --layers 3 -o start",
+    "The same with one layer that is close to linear attention.",
+    "ssmscope init --from tiny --mimetic A,delta --layers 3 -o changed",
+    "A trained model with one layer that no longer forgets.",
+    NULL};
 
 const cli_command cli_command_init = {
     .name = "init",
-    .summary = "write a new, untrained checkpoint of a published shape",
-    .description = "Writes config.json and model.safetensors with the published default "
-                   "initialisation. The model is not trained: it is for benchmarks and tests.",
+    .summary = "write a new, untrained checkpoint, or mimetic layers into one",
+    .description =
+        "Writes config.json and model.safetensors with the published default initialisation. The "
+        "model is not trained: it is for benchmarks and tests, and a start for training. --mimetic "
+        "starts layers close to linear attention, so that they learn to recall; --from does that "
+        "to an existing model, and mimetic.json there says what was done.",
     .examples = init_examples,
     .options = init_options,
     .n_options = sizeof init_options / sizeof *init_options,
+    .one_of = "shape,from",
     .arguments_size = sizeof(init_arguments),
     .run = run_init,
 };

@@ -153,14 +153,15 @@ static ssm_status take_option(parser *p, size_t index, const char *value, ssm_er
                         option->name, value);
     }
     if (option->kind != CLI_FLAG && value == NULL) {
-        bool last = p->next >= p->argc;
-        if (last || looks_like_option(invocation->command, p->argv[p->next])) {
+        const bool last = p->next >= p->argc;
+        const bool none = last || looks_like_option(invocation->command, p->argv[p->next]);
+        if (none && option->bare == NULL) {
             return cli_fail(err, SSM_STATUS_USAGE, NULL, "--%s needs a value: --%s %s%s",
                             option->name, option->name,
                             option->kind == CLI_CHOICE ? option->choices : option->argument,
                             last ? "" : " (a value that begins with '-': --name=value)");
         }
-        value = p->argv[p->next++];
+        value = none ? option->bare : p->argv[p->next++];
     }
     if (invocation->given[index] && option->kind != CLI_FLAG && option->kind != CLI_TEXTS) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL, "--%s is given twice", option->name);

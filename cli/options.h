@@ -45,6 +45,7 @@ typedef struct cli_option {
     const char *choices;               /* CLI_CHOICE: "auto|portable" */
     const char *const *(*words)(void); /* CLI_TEXT(S): names that completion offers; NULL: none */
     const char *fallback;  /* value when not given, written as a user would; NULL: none */
+    const char *bare;      /* value when no word follows, or an option; NULL: one must follow */
     int64_t min, max;      /* CLI_INTEGER and CLI_LIST, both included */
     double low, high;      /* CLI_REAL, both included */
     unsigned flags;        /* CLI_REQUIRED … */

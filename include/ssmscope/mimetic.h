@@ -43,6 +43,29 @@ SSM_API ssm_status ssm_mimetic_parse_switches(const char *text, ssm_mimetic *out
 SSM_API ssm_status ssm_mimetic_parse_mode(const char *text, ssm_mimetic_mode *out, ssm_error *err);
 SSM_API const char *ssm_mimetic_mode_name(ssm_mimetic_mode mode);
 
+/* ssm_init_write_layers with mimetic initialisation on top of the default one, which all other
+ * tensors, and all other layers, have to the bit. The metadata of the file say what was done.
+ * mimetic NULL: none; kinds NULL: all of the family's. Errors: USAGE (a layer or head that the
+ * model does not have or that has no state, no switch on), and as ssm_init_write. */
+SSM_API ssm_status ssm_init_write_mimetic(const ssm_config *config, const ssm_layer_kind *kinds,
+                                          const ssm_mimetic *mimetic, ssm_dtype dtype,
+                                          uint64_t seed, const char *directory,
+                                          const ssm_progress *progress, ssm_error *err);
+
+/* What is said of the origin in the metadata and in mimetic.json; each may be NULL. */
+typedef struct ssm_mimetic_origin {
+    const char *model_digest, *command;
+} ssm_mimetic_origin;
+
+/* Writes an open checkpoint with mimetic initialisation of some layers; what is not named keeps its
+ * bits and its types. The layout is the checkpoint's. directory as in ssm_convert: it must not
+ * exist, or be empty, and appears whole or not at all. seed is used by ORTHOGONAL only. Errors: as
+ * above and as ssm_convert. */
+SSM_API ssm_status ssm_mimetic_rewrite(const ssm_checkpoint *checkpoint, const ssm_mimetic *mimetic,
+                                       uint64_t seed, const ssm_mimetic_origin *origin,
+                                       const char *directory, const ssm_progress *progress,
+                                       ssm_error *err);
+
 #ifdef __cplusplus
 }
 #endif

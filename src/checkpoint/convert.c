@@ -31,6 +31,7 @@ static void add_tensor(ssm__conversion *job, ssm__slot_place place, const ssm_te
     ssm__written_tensor *tensor = &job->tensors[job->count++];
     const bool original = job->options->layout == SSM_LAYOUT_ORIGINAL;
     tensor->from = from;
+    tensor->place = place;
     if (place.id == SSM__SLOT_embedding && original) {
         snprintf(tensor->name, sizeof tensor->name, "backbone.embedding.weight");
     } else {
@@ -39,8 +40,15 @@ static void add_tensor(ssm__conversion *job, ssm__slot_place place, const ssm_te
     tensor->out = *from;
     tensor->out.name = tensor->name;
     tensor->out.dtype = new_dtype(job->options, place.id, from->dtype);
-    if (job->changes != NULL) {
+    if (job->changes != NULL && job->changes->cut != NULL) {
         job->changes->cut(job->changes->context, place, &tensor->cut);
+    }
+    if (job->changes != NULL && job->changes->edits != NULL) {
+        tensor->edited = job->changes->edits(job->changes->editor, place);
+    }
+    if (tensor->edited && tensor->out.dtype != SSM_DTYPE_F16 &&
+        tensor->out.dtype != SSM_DTYPE_BF16) {
+        tensor->out.dtype = SSM_DTYPE_F32;
     }
     if (tensor->cut.count > 0) {
         tensor->out.dims[tensor->cut.axis] = tensor->cut.count;

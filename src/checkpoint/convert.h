@@ -20,9 +20,17 @@ typedef struct ssm__cut {
 typedef struct ssm__changes {
     const char *task;         /* as progress names it */
     const ssm_config *config; /* of what is written */
-    /* Sets *out for a slot that is cut. */
+    /* Sets *out for a slot that is cut; NULL: none is. */
     void (*cut)(const void *context, ssm__slot_place place, ssm__cut *out);
     const void *context;
+    /* True for a tensor of which some elements are others; NULL: none. It passes through float32,
+     * which leaves every other element its bits, and is stored as before (F64 and integers: F32).
+     */
+    bool (*edits)(const void *editor, ssm__slot_place place);
+    /* Overwrites what changes among the elements first … first + count − 1. */
+    ssm_status (*edit)(void *editor, ssm__slot_place place, int64_t first, int64_t count,
+                       float *block, ssm_error *err);
+    void *editor;
     /* Where it came from: in the metadata of safetensors files, and as a JSON object in a file of
      * this name, since torch files have none. */
     const ssm_metadata *metadata;
@@ -35,6 +43,8 @@ typedef struct ssm__written_tensor {
     ssm_tensor out;
     const ssm_tensor *from;
     ssm__cut cut;
+    ssm__slot_place place;
+    bool edited;
     char name[SSM__SLOT_NAME_MAX];
     int64_t shard;
 } ssm__written_tensor;
@@ -60,6 +70,10 @@ ssm_status ssm__convert(const ssm_checkpoint *checkpoint, const ssm_convert_opti
                         const ssm_progress *progress, ssm_error *err);
 /* convert_refuse.c: USAGE with what the layout has no word for; OK when it can hold the model. */
 ssm_status ssm__convert_refuse(const ssm_checkpoint *checkpoint, ssm_layout layout, ssm_error *err);
+/* convert_refuse.c: the layout of the checkpoint, or the other one where that cannot hold the
+ * model, and the container that goes with it. Errors: USAGE (neither can). */
+ssm_status ssm__convert_keep_layout(const ssm_checkpoint *checkpoint, ssm_convert_options *options,
+                                    ssm_error *err);
 /* convert_write.c: writes all shards, and their index when there are several. */
 ssm_status ssm__convert_write(ssm__conversion *job, ssm_error *err);
 /* "model-00002-of-00003.safetensors", or "model.safetensors" of one shard. */

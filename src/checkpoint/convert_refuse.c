@@ -80,3 +80,21 @@ ssm_status ssm__convert_refuse(const ssm_checkpoint *checkpoint, ssm_layout layo
 {
     return layout == SSM_LAYOUT_HF ? refuse_hf(checkpoint, err) : refuse_original(checkpoint, err);
 }
+
+ssm_status ssm__convert_keep_layout(const ssm_checkpoint *checkpoint, ssm_convert_options *options,
+                                    ssm_error *err)
+{
+    const ssm_layout own =
+        checkpoint->claims.schema == SSM__SCHEMA_ORIGINAL ? SSM_LAYOUT_ORIGINAL : SSM_LAYOUT_HF;
+    const ssm_layout other = own == SSM_LAYOUT_HF ? SSM_LAYOUT_ORIGINAL : SSM_LAYOUT_HF;
+    options->layout = own;
+    if (ssm__convert_refuse(checkpoint, own, NULL) != SSM_STATUS_OK) {
+        if (ssm__convert_refuse(checkpoint, other, NULL) != SSM_STATUS_OK) {
+            return ssm__convert_refuse(checkpoint, own, err);
+        }
+        options->layout = other;
+    }
+    options->container =
+        options->layout == SSM_LAYOUT_ORIGINAL ? SSM_CONTAINER_TORCH : SSM_CONTAINER_SAFETENSORS;
+    return SSM_STATUS_OK;
+}

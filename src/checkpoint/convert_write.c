@@ -132,12 +132,15 @@ static ssm_status convert_block(const ssm__conversion *job, const ssm__written_t
         *data = job->block;
         return SSM_STATUS_OK;
     }
-    if (dtype == tensor->from->dtype) {
+    if (dtype == tensor->from->dtype && !tensor->edited) {
         *data = (const char *)tensor->from->data + (size_t)first * ssm_dtype_size(dtype);
         return SSM_STATUS_OK;
     }
     float *wide = job->block;
     ssm__tensor_range_to_f32(tensor->from, first, count, wide);
+    if (tensor->edited) {
+        SSM__TRY(job->changes->edit(job->changes->editor, tensor->place, first, count, wide, err));
+    }
     *data = wide;
     if (dtype == SSM_DTYPE_F32) {
         return SSM_STATUS_OK;

@@ -191,23 +191,6 @@ static void cut(const void *context, ssm__slot_place place, ssm__cut *out)
     }
 }
 
-/* The layout of the source, or the other one where that cannot hold the model. */
-static ssm_status choose_layout(const ssm_checkpoint *checkpoint, ssm_layout *out, ssm_error *err)
-{
-    const ssm_layout own =
-        checkpoint->claims.schema == SSM__SCHEMA_ORIGINAL ? SSM_LAYOUT_ORIGINAL : SSM_LAYOUT_HF;
-    const ssm_layout other = own == SSM_LAYOUT_HF ? SSM_LAYOUT_ORIGINAL : SSM_LAYOUT_HF;
-    *out = own;
-    if (ssm__convert_refuse(checkpoint, own, NULL) == SSM_STATUS_OK) {
-        return SSM_STATUS_OK;
-    }
-    if (ssm__convert_refuse(checkpoint, other, NULL) == SSM_STATUS_OK) {
-        *out = other;
-        return SSM_STATUS_OK;
-    }
-    return ssm__convert_refuse(checkpoint, own, err);
-}
-
 static const char *text_or_empty(const char *text)
 {
     return text == NULL ? "" : text;
@@ -242,9 +225,7 @@ static ssm_status write_cuts(const cuts *all, const ssm_checkpoint *checkpoint,
                                   .n_metadata = (int64_t)(sizeof metadata / sizeof metadata[0]),
                                   .metadata_file = "pruned.json"};
     ssm_convert_options options = {.dtype = SSM_DTYPE_COUNT};
-    SSM__TRY(choose_layout(checkpoint, &options.layout, err));
-    options.container =
-        options.layout == SSM_LAYOUT_ORIGINAL ? SSM_CONTAINER_TORCH : SSM_CONTAINER_SAFETENSORS;
+    SSM__TRY(ssm__convert_keep_layout(checkpoint, &options, err));
     if (result != NULL) {
         *result = (ssm_prune_result){.layout = options.layout,
                                      .container = options.container,

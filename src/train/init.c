@@ -1,6 +1,7 @@
 /* Writing a new checkpoint, one tensor after another: memory holds one block of one tensor, so the
  * largest shape needs no more than the smallest. */
 #include <ssmscope/init.h>
+#include <ssmscope/mimetic.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include "checkpoint/slots.h"
 #include "safetensors/write.h"
 #include "train/draw.h"
+#include "train/mimetic_edit.h"
 
 enum { BLOCK = 1 << 16 }; /* elements drawn at a time */
 
@@ -29,6 +31,8 @@ typedef struct init_job {
     bool original;               /* layout: Hugging Face's cannot hold the model */
     ssm_dtype dtype;
     uint64_t seed;
+    const ssm_mimetic *mimetic; /* NULL: the default initialisation as it is */
+    ssm__mimetic_edit *edit;
     const ssm_progress *progress;
     ssm_tensor *tensors;
     char (*names)[SSM__SLOT_NAME_MAX];
@@ -36,6 +40,7 @@ typedef struct init_job {
     int64_t count;
     int64_t done, total; /* elements */
     float *drawn;        /* BLOCK */
+    float *skipped;      /* BLOCK, of what is drawn twice */
     uint16_t *narrowed;  /* BLOCK */
 } init_job;
 
@@ -191,9 +196,10 @@ static ssm_status allocate(init_job *job, ssm_error *err)
     job->names = calloc(slots, sizeof *job->names);
     job->places = calloc(slots, sizeof *job->places);
     job->drawn = malloc(BLOCK * sizeof *job->drawn);
+    job->skipped = malloc(BLOCK * sizeof *job->skipped);
     job->narrowed = malloc(BLOCK * sizeof *job->narrowed);
     if (job->tensors == NULL || job->names == NULL || job->places == NULL || job->drawn == NULL ||
-        job->narrowed == NULL) {
+        job->skipped == NULL || job->narrowed == NULL) {
         return ssm__fail_memory(err, "a new checkpoint", slots * sizeof *job->tensors);
     }
     return SSM_STATUS_OK;
@@ -245,14 +251,37 @@ static ssm_status add_block(init_job *job, ssm__stream *stream, ssm_dtype dtype,
     return ssm__stream_add(stream, job->narrowed, (size_t)count * sizeof(uint16_t), err);
 }
 
+/* What the default initialisation gives: a stream has no middle, so what stands in front is drawn
+ * and left. */
+static bool draw_range(void *source, ssm__slot_place place, int64_t first, int64_t count,
+                       float *out)
+{
+    init_job *job = source;
+    const ssm_layer_kind kind = kind_at(job, place.layer);
+    if (!ssm__draw_has(job->config, kind, place.id)) {
+        return false;
+    }
+    ssm__draw draw = ssm__draw_create(job->config, kind, place, job->seed);
+    for (int64_t i = 0; i < first; i += BLOCK) {
+        ssm__draw_next(&draw, i, first - i < BLOCK ? first - i : BLOCK, job->skipped);
+    }
+    ssm__draw_next(&draw, first, count, out);
+    return true;
+}
+
 static ssm_status add_tensor(init_job *job, ssm__stream *stream, int64_t i, ssm_error *err)
 {
     const ssm_layer_kind kind = kind_at(job, job->places[i].layer);
     ssm__draw draw = ssm__draw_create(job->config, kind, job->places[i], job->seed);
     int64_t elements = ssm_tensor_count(&job->tensors[i]);
+    const bool edited = job->edit != NULL && ssm__mimetic_edit_concerns(job->edit, job->places[i]);
     for (int64_t first = 0; first < elements; first += BLOCK) {
         int64_t count = elements - first < BLOCK ? elements - first : BLOCK;
         ssm__draw_next(&draw, first, count, job->drawn);
+        if (edited) {
+            SSM__TRY(
+                ssm__mimetic_edit_block(job->edit, job->places[i], first, count, job->drawn, err));
+        }
         SSM__TRY(add_block(job, stream, job->tensors[i].dtype, count, err));
         job->done += count;
         if (job->progress != NULL && job->progress->report != NULL &&
@@ -267,9 +296,16 @@ static ssm_status add_tensor(init_job *job, ssm__stream *stream, int64_t i, ssm_
 
 static ssm_status write_weights(init_job *job, const char *path, ssm_error *err)
 {
-    static const ssm_metadata metadata[] = {{"format", "pt"}}; /* others refuse a file without it */
+    enum { TEXT = 512 };
+    char text[TEXT];
+    ssm_metadata metadata[2] = {{"format", "pt"}}; /* others refuse a file without it */
     ssm__stream *stream;
-    SSM__TRY(ssm__stream_open(path, job->tensors, job->count, metadata, 1, &stream, err));
+    if (job->mimetic != NULL) {
+        ssm__mimetic_describe(job->mimetic, text, sizeof text);
+        metadata[1] = (ssm_metadata){"mimetic", text};
+    }
+    SSM__TRY(ssm__stream_open(path, job->tensors, job->count, metadata,
+                              job->mimetic == NULL ? 1 : 2, &stream, err));
     for (int64_t i = 0; i < job->count; i++) {
         ssm_status status = add_tensor(job, stream, i, err);
         if (status != SSM_STATUS_OK) {
@@ -321,32 +357,61 @@ static ssm_status write_all(init_job *job, const char *directory, ssm_error *err
     return status;
 }
 
-ssm_status ssm_init_write_layers(const ssm_config *config, const ssm_layer_kind *kinds,
-                                 ssm_dtype dtype, uint64_t seed, const char *directory,
-                                 const ssm_progress *progress, ssm_error *err)
+static ssm_status write_checked(init_job *job, const char *directory, ssm_error *err)
 {
-    init_job job = {
-        .config = config, .kinds = kinds, .dtype = dtype, .seed = seed, .progress = progress};
-    SSM__TRY(check_config(&job, err));
-    job.original = needs_original(&job);
-    SSM__TRY(check_directory(directory, err));
     const bool was_there = ssm__is_directory(directory);
     int lock = -1;
     ssm_status status = take_directory(directory, &lock, err);
     const bool taken = status == SSM_STATUS_OK;
-    status = taken ? write_all(&job, directory, err) : status;
+    status = taken ? write_all(job, directory, err) : status;
     if (taken && status != SSM_STATUS_OK && !was_there) {
         rmdir(directory); /* stays where something else is in it */
     }
     if (lock >= 0) {
         close(lock);
     }
+    return status;
+}
+
+ssm_status ssm_init_write_mimetic(const ssm_config *config, const ssm_layer_kind *kinds,
+                                  const ssm_mimetic *mimetic, ssm_dtype dtype, uint64_t seed,
+                                  const char *directory, const ssm_progress *progress,
+                                  ssm_error *err)
+{
+    init_job job = {.config = config,
+                    .kinds = kinds,
+                    .dtype = dtype,
+                    .seed = seed,
+                    .mimetic = mimetic,
+                    .progress = progress};
+    SSM__TRY(check_config(&job, err));
+    job.original = needs_original(&job);
+    SSM__TRY(check_directory(directory, err));
+    if (mimetic != NULL) {
+        const ssm__mimetic_job edit = {.mimetic = mimetic,
+                                       .config = config,
+                                       .kinds = kinds,
+                                       .seed = seed,
+                                       .read = draw_range,
+                                       .source = &job};
+        SSM__TRY(ssm__mimetic_edit_create(&edit, &job.edit, err));
+    }
+    const ssm_status status = write_checked(&job, directory, err);
+    ssm__mimetic_edit_free(job.edit);
     free(job.tensors);
     free(job.names);
     free(job.places);
     free(job.drawn);
+    free(job.skipped);
     free(job.narrowed);
     return status;
+}
+
+ssm_status ssm_init_write_layers(const ssm_config *config, const ssm_layer_kind *kinds,
+                                 ssm_dtype dtype, uint64_t seed, const char *directory,
+                                 const ssm_progress *progress, ssm_error *err)
+{
+    return ssm_init_write_mimetic(config, kinds, NULL, dtype, seed, directory, progress, err);
 }
 
 ssm_status ssm_init_write(const ssm_config *config, ssm_dtype dtype, uint64_t seed,

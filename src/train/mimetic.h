@@ -24,11 +24,25 @@ typedef struct ssm__mimetic_arrays {
     float *conv1d_bias;  /* [E], [S + 2GN] */
 } ssm__mimetic_arrays;
 
+/* The same by what they do, so that the rows of B, C and dt need not stand in one array with
+ * others. Any pointer may be NULL; W_B and W_C go together. */
+typedef struct ssm__mimetic_parts {
+    float *A_log;                /* Mamba-1 [E][N], Mamba-2 [H] */
+    float *dt_weight;            /* Mamba-1 [E][R] (dt_proj), Mamba-2 [H][D] (rows of in_proj) */
+    float *dt_weight_bias;       /* Mamba-2 [H] (of in_proj) */
+    float *dt_bias;              /* Mamba-1 [E], Mamba-2 [H] */
+    float *W_B, *W_C;            /* Mamba-1 [N][E], Mamba-2 [G][N][D] */
+    float *b_B, *b_C;            /* Mamba-2 [G][N] (of in_proj) */
+    float *conv1d, *conv1d_bias; /* as above */
+} ssm__mimetic_parts;
+
 /* USAGE: a layer or head that config does not have, c ≤ 0, noise < 0, no switch on, a layer in the
  * list without a state (kinds [n_layers], NULL: all of the family's), heads of Mamba-1, a dt limit
  * that keeps Δ from being 1. */
 ssm_status ssm__mimetic_check(const ssm_mimetic *mimetic, const ssm_config *config,
                               const ssm_layer_kind *kinds, ssm_error *err);
+/* "A,delta,BC,conv; BC half; c 8; layers 1 2; heads all": for metadata; cut to size bytes. */
+void ssm__mimetic_describe(const ssm_mimetic *mimetic, char *out, size_t size);
 /* True when the layer is in the list (a layer of attention never is). */
 bool ssm__mimetic_has_layer(const ssm_mimetic *mimetic, int64_t layer, ssm_layer_kind kind);
 /* Applies the switches to one layer, Mamba-1 or Mamba-2 by config. Random numbers (ORTHOGONAL) come
@@ -37,10 +51,15 @@ bool ssm__mimetic_has_layer(const ssm_mimetic *mimetic, int64_t layer, ssm_layer
 ssm_status ssm__mimetic_apply(const ssm_mimetic *mimetic, const ssm_config *config, int64_t layer,
                               uint64_t seed, const ssm__mimetic_arrays *arrays, ssm_error *err);
 
+ssm_status ssm__mimetic_apply_parts(const ssm_mimetic *mimetic, const ssm_config *config,
+                                    int64_t layer, uint64_t seed, const ssm__mimetic_parts *parts,
+                                    ssm_error *err);
+
 /* ---- pieces, also for the mixers that stand in the SSD's place ------------------------------- */
 
-/* W_B and W_C [rows][cols]; for linear attention and gated linear attention W_k and W_q. cols ≥ 1;
- * ORTHOGONAL makes rows orthogonal in blocks of at most cols. Errors: MEMORY. */
+/* W_B and W_C [rows][cols]; for linear attention and gated linear attention W_k and W_q of one
+ * head. ORTHOGONAL: rows of W_B, and of W_C, keep the root mean square of their norms, so that
+ * signals keep their size; rows are orthogonal in blocks of at most cols. Errors: MEMORY. */
 ssm_status ssm__mimetic_correlate(ssm_mimetic_mode mode, double noise, ssm_rng *rng, int64_t rows,
                                   int64_t cols, float *W_B, float *W_C, ssm_error *err);
 /* conv [channels][taps], bias [channels] or NULL, channels first … first + count − 1. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "train/orthogonal.h"
 #include "train/tasks/kind.h"
 
 enum { REGIMES = 2, WIDTH_MAX = 256, LENGTH_MAX = 1 << 22 };
@@ -29,34 +30,6 @@ static const switched_task *of(const ssm_train_task *task)
 }
 
 /* ---- the two matrices ------------------------------------------------------------------------ */
-
-/* Q [width][width] with orthonormal rows: Gram-Schmidt, twice, of a normal matrix. */
-static void draw_orthogonal(ssm_rng *rng, int64_t width, double *Q)
-{
-    for (int64_t i = 0; i < width; i++) {
-        double *row = Q + i * width;
-        for (int64_t k = 0; k < width; k++) {
-            row[k] = ssm_rng_normal(rng);
-        }
-        for (int64_t j = 0; j < 2 * i; j++) {
-            const double *other = Q + j % i * width;
-            double product = 0;
-            for (int64_t k = 0; k < width; k++) {
-                product += row[k] * other[k];
-            }
-            for (int64_t k = 0; k < width; k++) {
-                row[k] -= product * other[k];
-            }
-        }
-        double norm = 0;
-        for (int64_t k = 0; k < width; k++) {
-            norm += row[k] * row[k];
-        }
-        for (int64_t k = 0; k < width; k++) {
-            row[k] /= sqrt(norm);
-        }
-    }
-}
 
 /* R += decay · (rotation by θ in the plane of the rows a and b of Q). */
 static void add_plane(double decay, double angle, const double *a, const double *b, int64_t width,
@@ -82,7 +55,7 @@ static ssm_status draw_regimes(switched_task *own, ssm_error *err)
     }
     ssm_rng rng = ssm__task_stream(&own->base, "regimes");
     for (int s = 0; s < REGIMES; s++) {
-        draw_orthogonal(&rng, width, Q);
+        ssm__orthonormal_rows(&rng, width, width, Q);
         for (int64_t i = 0; i < width; i += 2) {
             const double angle =
                 own->slow[s] + (own->fast[s] - own->slow[s]) * ssm_rng_uniform(&rng);
