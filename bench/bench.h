@@ -44,7 +44,7 @@ typedef struct bench_case {
     const char *name;
     const char *what;       /* for --help */
     const char *limit;      /* "gemm+scan", "bandwidth", "gemm", "exp", "fma" or NULL */
-    const char *ratio_name; /* "ratio_over_plain" or NULL */
+    const char *ratio_name; /* "ratio_over_plain", "ratio_over_full" or NULL */
     bool by_default;
     int families;                            /* 1 << SSM_FAMILY_… of the shapes it is for */
     int64_t (*tokens)(const bench_run *run); /* a sample */
@@ -64,6 +64,12 @@ ssm_status bench_sample_record_no_head(bench_run *run, const bench_limits *limit
                                        bench_sample *out, ssm_error *err);
 ssm_status bench_sample_record_moments(bench_run *run, const bench_limits *limits,
                                        bench_sample *out, ssm_error *err);
+
+/* The scan over half of the modes, in a file of its own. */
+ssm_status bench_sample_scan_pruned(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                    ssm_error *err);
+ssm_status bench_sample_scan_pruned_layer(bench_run *run, const bench_limits *limits,
+                                          bench_sample *out, ssm_error *err);
 
 /* The cases, ended by a NULL name. */
 extern const bench_case bench_cases[];

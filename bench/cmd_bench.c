@@ -306,6 +306,7 @@ static ssm_status print_json(const cli_context *context, bench_run *run,
         }
         if (result->about->ratio_name) {
             cli_json_real(&json, one, result->about->ratio_name, s.ratio);
+            cli_json_real(&json, one, "speedup", 1.0 / s.ratio);
         }
         cli_json_integer(&json, one, "peak_rss_bytes", (int64_t)result->peak_rss);
     }
@@ -347,8 +348,9 @@ static ssm_status print_table(bench_run *run, const bench_results *results, ssm_
     if (status == SSM_STATUS_OK) {
         printf(
             "  of limit: seconds at the limit / seconds, median over rounds; a limit is what the "
-            "machine did\n  in the same round, so it can be passed. ratio: over the same pass "
-            "without the instrument.\n");
+            "machine did\n  in the same round, so it can be passed. ratio: seconds over those of "
+            "the "
+            "same pass without the\n  instrument (record), or of all modes (scan_pruned).\n");
     }
     return status;
 }
@@ -427,7 +429,8 @@ static const cli_option bench_options[] = {
      .into = offsetof(bench_arguments, cases),
      .argument = "LIST",
      .help = "Comma-separated: prefill, decode, record, record_no_head, record_moments, scan, "
-             "linear_in_proj, linear_out_proj, linear_x_proj, linear_dt_proj, gram_heads; "
+             "scan_pruned, scan_pruned_layer, linear_in_proj, linear_out_proj, linear_x_proj, "
+             "linear_dt_proj, gram_heads; "
              "operator/NAME is one kernel at one shape on one thread, operators is all of these. "
              "[default: all but the operators]"},
     {.name = "dtype",

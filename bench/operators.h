@@ -81,6 +81,8 @@ extern const operator_entry operator_head_scan, operator_head_scan_masked,
 extern const operator_entry operator_scan, operator_scan_masked, operator_scan_recorded,
     operator_gram, operator_energy, operator_mode_rows, operator_gram_rows, operator_least_dropped,
     operator_dropped, operator_head_reads;
+extern const operator_entry operator_scan_kept, operator_scan_kept_weighted,
+    operator_scan_kept_shared, operator_scan_kept_shared_weighted;
 extern const operator_entry operator_layernorm, operator_conv, operator_silu_mul, operator_attend;
 extern const operator_entry operator_linear_input_gradient, operator_linear_weight_gradient,
     operator_linear_input_gradient_rows, operator_linear_weight_gradient_rows, operator_column_sums,

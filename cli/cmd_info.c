@@ -112,6 +112,8 @@ static ssm_status print_plan(const cli_source *source, const weight_sums *sums, 
         {"weights", sums->used.bytes, "mapped from the files, in their stored dtype"},
         {"state", cli_plan_state_bytes(source->checkpoint),
          "one stream of text, whatever its length"},
+        {"mode", cli_plan_mode_bytes(source->checkpoint),
+         "of the state, a mode of every channel; dropped ones take none"},
         {"cache", cli_plan_token_bytes(source->checkpoint),
          "and with every token, keys and values of attention"},
         {"record", recording.window_bytes, "on disk, a window of 1024 tokens"},
@@ -222,6 +224,7 @@ static ssm_status print_json(const cli_context *context, const cli_source *sourc
     json_t *plan = cli_json_object(&json, json.root, "plan");
     cli_json_integer(&json, plan, "weights_bytes", sums->used.bytes);
     cli_json_integer(&json, plan, "state_bytes", cli_plan_state_bytes(source->checkpoint));
+    cli_json_integer(&json, plan, "mode_bytes", cli_plan_mode_bytes(source->checkpoint));
     cli_json_integer(&json, plan, "token_bytes", cli_plan_token_bytes(source->checkpoint));
     cli_json_integer(&json, plan, "record_window_1024_bytes", recording.window_bytes);
     cli_json_integer(&json, plan, "record_gram_bytes", recording.window_gram_bytes);

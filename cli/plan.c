@@ -35,6 +35,13 @@ int64_t cli_plan_state_bytes(const ssm_checkpoint *checkpoint)
     return 4 * numbers;
 }
 
+int64_t cli_plan_mode_bytes(const ssm_checkpoint *checkpoint)
+{
+    const ssm_config *config = ssm_checkpoint_config(checkpoint);
+    const int64_t channels = config->n_heads > 0 ? config->d_ssm : config->d_inner;
+    return 4 * channels * cli_plan_layers_with_states(checkpoint);
+}
+
 int64_t cli_plan_token_bytes(const ssm_checkpoint *checkpoint)
 {
     const ssm_config *config = ssm_checkpoint_config(checkpoint);

@@ -123,14 +123,15 @@ typedef struct ssm_observer {
 
 /* ---- session --------------------------------------------------------------------------------- */
 
-/* One stream of text: recurrent state and scratch, all allocated at creation, but for the keys and
- * values of layers of attention, which grow with the text. Not shared. */
+/* One stream of text: recurrent state and scratch, all allocated at creation, but for what a mask
+ * needs, and the keys and values of layers of attention, which grow with the text. Not shared. */
 typedef struct ssm_session ssm_session;
 
 typedef struct ssm_session_options {
     ssm_pool *pool;    /* borrowed; NULL: single-threaded */
     int64_t max_chunk; /* most tokens that go through a layer at once; 0 = 1024 */
     bool exact_chunks; /* Mamba-2: the recurrence always, never the chunked form; see forward */
+    bool full_state;   /* dropped modes are carried along, too; see set_mask */
 } ssm_session_options;
 
 SSM_API ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options *options,
@@ -144,8 +145,12 @@ SSM_API size_t ssm_session_token_size(const ssm_model *model);
 /* Back to the zero state, position 0; keeps mask and observer. */
 SSM_API void ssm_session_reset(ssm_session *session);
 SSM_API int64_t ssm_session_position(const ssm_session *session);
-/* Copies the mask in; NULL removes it. layer −1: all layers; else only that layer is pruned.
- * Errors: USAGE (shapes differ from the model's). */
+/* Copies the mask in; NULL removes it. layer −1: all layers; else only that layer is pruned. From
+ * then on the session carries the kept modes' states alone and computes no others, unless it was
+ * created with full_state (the results of Mamba-1 are the same bits). Behind the first token the
+ * states of what the new mask keeps go along, so a text can go on pruned; the way back is a USAGE
+ * error (a mode whose state was not carried), and nothing has changed: reset first. Other errors:
+ * USAGE (shapes differ from the model's), MEMORY. */
 SSM_API ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int64_t layer,
                                         ssm_error *err);
 /* Borrowed until replaced; NULL removes it. */
@@ -174,9 +179,11 @@ SSM_API ssm_status ssm_session_nll(ssm_session *session, const int32_t *ids, int
                                    float *out, ssm_error *err);
 
 /* The state (not the mask) as one block of ssm_session_state_size bytes, which grows with the
- * position where there are layers of attention; restoring gives the same
- * bits as never having left. A block carries shape and position; restore of a block of another
- * model, or of numbers that are not finite, is a USAGE error, MEMORY as in forward. */
+ * position where there are layers of attention, and has the kept modes only where there is a mask;
+ * restoring gives the same bits as never having left. A block carries shape and position, and what
+ * modes it has: it can be restored where the mask keeps the same ones, and a block of all modes
+ * under any mask. Other blocks, those of another model, and numbers that are not finite are a USAGE
+ * error; MEMORY as in forward. */
 SSM_API size_t ssm_session_state_size(const ssm_session *session);
 SSM_API void ssm_session_save(const ssm_session *session, void *out);
 SSM_API ssm_status ssm_session_restore(ssm_session *session, const void *block, size_t bytes,

@@ -108,11 +108,10 @@ static int64_t count_zeroed(const ghost *g, int64_t layer)
 {
     const int64_t N = g->config->d_state;
     const ssm_session *s = g->session;
-    const float *keep = s->keep + g->model->blocks[layer].state_at;
     int64_t zeroed = 0;
-    for (int64_t i = 0; s->masked[layer] && i < g->config->d_ssm * N; i++) {
+    for (int64_t i = 0; i < g->config->d_ssm * N; i++) {
         const int64_t lane = ssm__lane_of(g->config, i / N);
-        zeroed += keep[(lane / SSM__LANES * N + i % N) * SSM__LANES + lane % SSM__LANES] == 0.0F;
+        zeroed += ssm__packing_factor(g->model, s->packing, layer, lane, i % N) == 0.0F;
     }
     return zeroed;
 }

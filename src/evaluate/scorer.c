@@ -172,6 +172,7 @@ static ssm_status choose(ssm_scorer *scorer, const int32_t *ids, int64_t count, 
     }
     scorer->saved = false;
     SSM__TRY(chooser->choose(chooser->context, -1, ids, count, &mask, err));
+    ssm_session_reset(scorer->session); /* the input before had states of other modes */
     return ssm_session_set_mask(scorer->session, mask, -1, err);
 }
 

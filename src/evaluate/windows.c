@@ -97,6 +97,7 @@ ssm_status ssm__windows_choose(const ssm_score_options *options, int64_t domain,
         return SSM_STATUS_OK;
     }
     SSM__TRY(chooser->choose(chooser->context, domain, ids, options->window, &mask, err));
+    ssm_session_reset(session); /* the window before had states of other modes */
     return ssm_session_set_mask(session, mask, -1, err);
 }
 

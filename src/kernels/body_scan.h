@@ -104,6 +104,18 @@ SSM__INLINE void scan_all_modes(const ssm__scan_args *a, scan_subtile *s, int64_
     }
 }
 
+SSM__INLINE void scan_inputs(const ssm__scan_args *a, scan_subtile *s, int64_t t0, int64_t tokens)
+{
+    const v16 zero = v16_set(0.0f);
+    for (int64_t t = 0; t < tokens; t++) {
+        const int64_t at = (t0 + t) * 16;
+        v16_store(s->input + t * 16, v16_mul(v16_load(a->delta + at), v16_load(a->u + at)));
+        v16_store(s->gate + t * 16, v16_silu(v16_load(a->z + at)));
+        v16_store(s->even + t * 16, zero);
+        v16_store(s->odd + t * 16, zero);
+    }
+}
+
 /* y = (Σ_even m + Σ_odd m) + f, f = g·(D·u); the sums ΣΔ and Σy² of the instrument. */
 SSM__INLINE void scan_output(const ssm__scan_args *a, const scan_subtile *s, int64_t t0,
                              int64_t tokens, const bool recorded)
@@ -128,16 +140,9 @@ SSM__INLINE void scan_output(const ssm__scan_args *a, const scan_subtile *s, int
 SSM__INLINE void scan_tokens(const ssm__scan_args *a, const bool masked, const bool recorded)
 {
     scan_subtile s;
-    const v16 zero = v16_set(0.0f);
     for (int64_t t0 = 0; t0 < a->tokens; t0 += SCAN_SUBTILE) {
         const int64_t tokens = a->tokens - t0 < SCAN_SUBTILE ? a->tokens - t0 : SCAN_SUBTILE;
-        for (int64_t t = 0; t < tokens; t++) {
-            const int64_t at = (t0 + t) * 16;
-            v16_store(s.input + t * 16, v16_mul(v16_load(a->delta + at), v16_load(a->u + at)));
-            v16_store(s.gate + t * 16, v16_silu(v16_load(a->z + at)));
-            v16_store(s.even + t * 16, zero);
-            v16_store(s.odd + t * 16, zero);
-        }
+        scan_inputs(a, &s, t0, tokens);
         scan_all_modes(a, &s, t0, tokens, masked, recorded);
         scan_output(a, &s, t0, tokens, recorded);
     }

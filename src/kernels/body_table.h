@@ -6,6 +6,7 @@
 #include "kernels/body_math.h"
 #include "kernels/body_elementwise.h"
 #include "kernels/body_scan.h"
+#include "kernels/body_scan_kept.h"
 #include "kernels/body_head_scan.h"
 #include "kernels/body_ssd.h"
 #include "kernels/body_gated_norm.h"
@@ -33,6 +34,7 @@
         .decay = kernel_decay,                                                                     \
         .add = kernel_add,                                                                         \
         .scan = kernel_scan,                                                                       \
+        .scan_kept = kernel_scan_kept,                                                             \
         .head_scan = kernel_head_scan,                                                             \
         .head_reads = kernel_head_reads,                                                           \
         .ssd = kernel_ssd,                                                                         \

@@ -71,6 +71,19 @@ typedef struct ssm__scan_args {
     float *moments; /* accumulator rows state … output of ssm__mode_rows, added to */
 } ssm__scan_args;
 
+/* Which modes 16 channels keep, where only those are carried. In slot s, channel c has its mode
+ * modes[s][c]. Every channel has its modes of even index in rising order and those of odd index
+ * likewise, so that both partial sums of y add up what a full scan adds up; the first `pairs` slots
+ * hold even and odd ones in turn in all channels. A channel with fewer modes than the others ends
+ * in slots whose bit is neither in even nor in odd. */
+typedef struct ssm__kept_modes {
+    int64_t slots; /* 0 … N */
+    int64_t pairs; /* even, ≤ slots */
+    bool shared;   /* all channels keep the same modes; those behind `pairs` have one parity */
+    const uint16_t *modes;      /* [slots][16] */
+    const uint16_t *even, *odd; /* [slots] bit c: the mode of channel c is even, is odd */
+} ssm__kept_modes;
+
 /* One head of causal attention against one block of keys; see body_attention.h. Before the first
  * block: maximum −inf, total 0, out 0; after the last, out/total is the head's output. */
 typedef struct ssm__attend_args {
@@ -177,6 +190,10 @@ typedef struct ssm__kernels {
     /* Selective scan of one group, with or without the instrument. Formulas (1)-(3) of
      * docs/instrument.md; m = (g·C)·x·keep rounded, y = (Σ_even m + Σ_odd m) + f in rising i. */
     void (*scan)(const ssm__scan_args *args);
+    /* The same over the kept modes only: A2, keep and state have kept->slots rows, d_state is still
+     * the length of the rows of B and C, and there is no instrument. Same bits as scan with factor
+     * 0 for every mode that is dropped. */
+    void (*scan_kept)(const ssm__scan_args *args, const ssm__kept_modes *kept);
 
     /* Mamba-2's recurrence for 16 channels of a head:
      *   x_i ← 2^(Δ·A2)·x_i + (Δu)·B_i;  m_i = (g·C_i)·x_i·keep_i;  f = g·(D·u)

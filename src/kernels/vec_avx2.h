@@ -195,6 +195,61 @@ static inline void v16_transpose(v16 v[16])
     }
 }
 
+typedef struct i16 {
+    __m256i lo, hi;
+} i16;
+typedef struct m16 {
+    __m256 lo, hi;
+} m16;
+
+static inline i16 i16_load(const uint16_t *p)
+{
+    const __m128i *at = (const __m128i *)(const void *)p;
+    return (i16){_mm256_cvtepu16_epi32(_mm_loadu_si128(at)),
+                 _mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1))};
+}
+static inline __m256 avx2_pick(v16 row, __m256i index)
+{
+    const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)); /* bit 3 to the sign */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(row.lo, index),
+                            _mm256_permutevar8x32_ps(row.hi, index), upper);
+}
+static inline v16 v16_pick(v16 row, i16 index)
+{
+    return (v16){avx2_pick(row, index.lo), avx2_pick(row, index.hi)};
+}
+/* Tables of 16, one after the other. */
+static inline __m256 avx2_pick_wide(const float *row, int64_t n, __m256i index)
+{
+    const __m256i table = _mm256_srli_epi32(index, 4);
+    __m256 picked = _mm256_setzero_ps();
+    for (int64_t k = 0; k < n; k += 16) {
+        const __m256i here = _mm256_cmpeq_epi32(table, _mm256_set1_epi32((int)(k / 16)));
+        picked = _mm256_blendv_ps(picked, avx2_pick(v16_load_n(row + k, n - k), index),
+                                  _mm256_castsi256_ps(here));
+    }
+    return picked;
+}
+static inline v16 v16_pick_wide(const float *row, int64_t n, i16 index)
+{
+    return (v16){avx2_pick_wide(row, n, index.lo), avx2_pick_wide(row, n, index.hi)};
+}
+static inline __m256 avx2_lanes(int lanes)
+{
+    const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(lanes), bit);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, bit));
+}
+static inline m16 m16_set(uint16_t lanes)
+{
+    return (m16){avx2_lanes(lanes), avx2_lanes(lanes >> 8)};
+}
+static inline v16 v16_add_where(m16 where, v16 a, v16 b)
+{
+    return (v16){_mm256_blendv_ps(a.lo, _mm256_add_ps(a.lo, b.lo), where.lo),
+                 _mm256_blendv_ps(a.hi, _mm256_add_ps(a.hi, b.hi), where.hi)};
+}
+
 /* Half a vector. */
 typedef struct v8 {
     __m256 v;

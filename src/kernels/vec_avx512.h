@@ -169,6 +169,43 @@ static inline void v16_transpose(v16 v[16])
     }
 }
 
+typedef struct i16 {
+    __m512i v;
+} i16;
+typedef struct m16 {
+    __mmask16 m;
+} m16;
+
+static inline i16 i16_load(const uint16_t *p)
+{
+    return (i16){_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p))};
+}
+static inline v16 v16_pick(v16 row, i16 index)
+{
+    return (v16){_mm512_permutexvar_ps(index.v, row.v)};
+}
+/* Tables of 32 in two registers, one after the other. */
+static inline v16 v16_pick_wide(const float *row, int64_t n, i16 index)
+{
+    const __m512i table = _mm512_srli_epi32(index.v, 5);
+    __m512 picked = _mm512_setzero_ps();
+    for (int64_t k = 0; k < n; k += 32) {
+        const __m512 low = v16_load_n(row + k, n - k).v;
+        const __m512 high = n - k > 16 ? v16_load_n(row + k + 16, n - k - 16).v : low;
+        const __mmask16 here = _mm512_cmpeq_epi32_mask(table, _mm512_set1_epi32((int)(k / 32)));
+        picked = _mm512_mask_mov_ps(picked, here, _mm512_permutex2var_ps(low, index.v, high));
+    }
+    return (v16){picked};
+}
+static inline m16 m16_set(uint16_t lanes)
+{
+    return (m16){(__mmask16)lanes};
+}
+static inline v16 v16_add_where(m16 where, v16 a, v16 b)
+{
+    return (v16){_mm512_mask_add_ps(a.v, where.m, a.v, b.v)};
+}
+
 /* Half a vector. */
 typedef struct v8 {
     __m256 v;

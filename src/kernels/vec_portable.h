@@ -155,6 +155,41 @@ static inline void v16_transpose(v16 v[16])
     }
 }
 
+/* Sixteen indices, and a choice of lanes (bit i of `lanes`: lane i). */
+typedef struct i16 {
+    uint16_t lane[16];
+} i16;
+typedef struct m16 {
+    uint16_t lanes;
+} m16;
+
+static inline i16 i16_load(const uint16_t *p)
+{
+    i16 r;
+    memcpy(r.lane, p, sizeof r.lane);
+    return r;
+}
+/* Lane i is lane index[i] < 16 of row. */
+static inline v16 v16_pick(v16 row, i16 index)
+{
+    V16_EACH(row.lane[index.lane[i] % 16]);
+}
+/* Lane i is row[index[i]]; the row has n > max index numbers, and no more is read. */
+static inline v16 v16_pick_wide(const float *row, int64_t n, i16 index)
+{
+    (void)n;
+    V16_EACH(row[index.lane[i]]);
+}
+static inline m16 m16_set(uint16_t lanes)
+{
+    return (m16){lanes};
+}
+/* a + b in the chosen lanes, a in the others. */
+static inline v16 v16_add_where(m16 where, v16 a, v16 b)
+{
+    V16_EACH(where.lanes >> i & 1 ? a.lane[i] + b.lane[i] : a.lane[i]);
+}
+
 /* Half a vector. */
 typedef struct v8 {
     float lane[8];

@@ -138,9 +138,23 @@ static void run_tile(ssm_session *session, int64_t layer, int64_t position, int6
     ssm__session_tap(session, SSM_TAP_RESID_POST, layer, position, tokens, D, rows);
 }
 
+/* The instrument looks at all modes. */
+static ssm_status check_sink(const ssm_session *session, int64_t layer, ssm_error *err)
+{
+    const ssm__mode_sink *sink = session->sink;
+    if (!sink || !sink->layers[layer] || !session->packing || !session->packing->packed[layer]) {
+        return SSM_STATUS_OK;
+    }
+    return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                     "layer %lld is to be recorded under a mask: create the session with "
+                     "full_state, so that the dropped modes are there",
+                     (long long)layer);
+}
+
 ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count, ssm_error *err)
 {
     const int64_t D = session->model->config->d_model;
+    SSM__TRY(check_sink(session, layer, err));
     SSM__TRY(ssm__cache_reserve(session, session->position + count, err));
     int64_t tokens;
     for (int64_t t = 0; t < count; t += tokens) {

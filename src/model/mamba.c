@@ -137,7 +137,8 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
     const ssm__mamba_layer *l = run->layer;
     const ssm_config *c = run->config;
     const int64_t per_group = c->d_state * SSM__LANES;
-    const int64_t at = run->block->state_at + g * per_group;
+    const ssm__packed_group *group = ssm__session_group(s, run->index, g);
+    const bool packed = group && group->packed;
     ssm__scan_args args = {
         .tokens = run->tokens,
         .d_state = c->d_state,
@@ -147,14 +148,17 @@ static void scan_group(const mixer_run *run, int64_t g, int thread)
         .B = s->x_proj + c->dt_rank,
         .C = s->x_proj + c->dt_rank + c->d_state,
         .bc_stride = (ptrdiff_t)run->layer->x_proj.rows,
-        .A2 = l->A2 + g * per_group,
-        .D = (s->masked[run->index] ? s->skip + run->block->state_at / c->d_state : l->D) +
-             g * SSM__LANES,
-        .keep = s->masked[run->index] ? s->keep + at : NULL,
-        .state = s->ssm_state + at,
+        .A2 = packed ? group->A2 : l->A2 + g * per_group,
+        .D = ssm__session_skip(s, run->index, g, l->D),
+        .keep = group ? group->keep : NULL,
+        .state = ssm__packing_state(s->model, s->packing, s->ssm_state, run->index, g),
         .y = ssm__group_of(s->u_tile, g),
     };
     const ssm__mode_sink *sink = s->sink;
+    if (packed) {
+        run->kernels->scan_kept(&args, &group->kept);
+        return;
+    }
     if (!sink || !sink->layers[run->index]) {
         run->kernels->scan(&args);
         return;

@@ -46,7 +46,7 @@ typedef struct mixer_run {
 static bool is_chunked(const ssm_session *s, int64_t layer, int64_t tokens)
 {
     const bool recorded = s->sink && s->sink->layers[layer];
-    return tokens > 1 && !s->exact_chunks && !s->masked[layer] && !recorded;
+    return tokens > 1 && !s->exact_chunks && !ssm__session_masked(s, layer) && !recorded;
 }
 
 static mixer_run make_run(ssm_session *session, int64_t layer, int64_t position, int64_t tokens)
@@ -238,7 +238,7 @@ static ssm__head_scan_args scan_arguments(const mixer_run *run, int64_t head, in
     const int64_t N = c->d_state;
     const int64_t group = head / (c->n_heads / c->n_groups); /* of B and C */
     const float *B = run->scratch->bc + 2 * group * SSM__TILE * N;
-    const int64_t at = run->block->state_at + g * N * SSM__LANES;
+    const ssm__packed_group *packed = ssm__session_group(s, run->index, g);
     return (ssm__head_scan_args){
         .tokens = run->tokens,
         .d_state = N,
@@ -249,10 +249,9 @@ static ssm__head_scan_args scan_arguments(const mixer_run *run, int64_t head, in
         .B = B,
         .C = B + SSM__TILE * N,
         .bc_stride = (ptrdiff_t)N,
-        .D = (s->masked[run->index] ? s->skip + run->block->state_at / N : run->layer->D) +
-             g * SSM__LANES,
-        .keep = s->masked[run->index] ? s->keep + at : NULL,
-        .state = s->ssm_state + at,
+        .D = ssm__session_skip(s, run->index, g, run->layer->D),
+        .keep = packed ? packed->keep : NULL,
+        .state = ssm__packing_state(s->model, s->packing, s->ssm_state, run->index, g),
         .y = ssm__group_of(s->x_tile, g),
     };
 }

@@ -29,10 +29,6 @@ static void layout(ssm__arena *arena, const ssm_model *model, ssm_session *s)
     const ssm_config *c = model->config;
     const int64_t tile = model->n_groups16 * SSM__TILE_ROWS * SSM__LANES;
     s->conv_history = SSM__TAKE(arena, float, model->conv_count);
-    s->ssm_state = SSM__TAKE(arena, float, model->state_count);
-    s->keep = SSM__TAKE(arena, float, model->state_count);
-    s->skip = SSM__TAKE(arena, float, c->d_state > 0 ? model->state_count / c->d_state : 0);
-    s->masked = SSM__TAKE(arena, bool, c->n_layers);
     s->stream = SSM__TAKE(arena, float, product(s->max_chunk, c->d_model));
     s->normed = SSM__TAKE(arena, float, SSM__TILE * c->d_model);
     s->x_tile = SSM__TAKE(arena, float, tile);
@@ -53,6 +49,7 @@ static void apply_options(ssm_session *s, const ssm_session_options *options)
     const bool given = options && options->max_chunk > 0;
     s->max_chunk = given ? options->max_chunk : DEFAULT_MAX_CHUNK;
     s->exact_chunks = options && options->exact_chunks;
+    s->full_state = options && options->full_state;
     s->pool = options ? options->pool : NULL;
 }
 
@@ -62,12 +59,37 @@ size_t ssm_session_size(const ssm_model *model, const ssm_session_options *optio
     ssm__arena arena = {0};
     apply_options(&session, options);
     layout(&arena, model, &session);
+    (void)SSM__TAKE(&arena, float, model->state_count);
     return arena.overflow ? SIZE_MAX : arena.used + sizeof session;
 }
 
 size_t ssm_session_token_size(const ssm_model *model)
 {
     return (size_t)ssm__cache_width(model) * sizeof(float);
+}
+
+/* Zero states for a packing, in memory of their own. */
+static ssm_status create_states(const ssm_model *model, const ssm__packing *packing,
+                                ssm__arena *memory, float **states, ssm_error *err)
+{
+    const int64_t count = ssm__packing_rows(model, packing) * SSM__LANES;
+    SSM__TRY(ssm__arena_create(memory, (size_t)count * sizeof **states, err));
+    *states = SSM__TAKE(memory, float, count);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status allocate(ssm_session *session, const ssm_session_options *options, ssm_error *err)
+{
+    const ssm_model *model = session->model;
+    const size_t size = ssm_session_size(model, options);
+    if (size == SIZE_MAX) {
+        return ssm__fail_memory(err, "a session", size);
+    }
+    ssm__arena count = {0};
+    layout(&count, model, session);
+    SSM__TRY(ssm__arena_create(&session->arena, count.used, err));
+    layout(&session->arena, model, session);
+    return create_states(model, NULL, &session->state_memory, &session->ssm_state, err);
 }
 
 ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options *options,
@@ -80,14 +102,11 @@ ssm_status ssm_session_create(const ssm_model *model, const ssm_session_options 
     }
     apply_options(session, options);
     session->model = model;
-    const size_t size = ssm_session_size(model, options);
-    const ssm_status status = size == SIZE_MAX ? ssm__fail_memory(err, "a session", size)
-                                               : ssm__arena_create(&session->arena, size, err);
+    const ssm_status status = allocate(session, options, err);
     if (status != SSM_STATUS_OK) {
-        free(session);
+        ssm_session_free(session);
         return status;
     }
-    layout(&session->arena, model, session);
     *out = session;
     return SSM_STATUS_OK;
 }
@@ -96,6 +115,8 @@ void ssm_session_free(ssm_session *session)
 {
     if (session) {
         ssm__cache_free(session);
+        ssm__packing_free(session->packing);
+        ssm__arena_free(&session->state_memory);
         ssm__arena_free(&session->arena);
         free(session);
     }
@@ -105,7 +126,13 @@ void ssm__session_reset_layer(ssm_session *session, int64_t layer)
 {
     const ssm__block *block = &session->model->blocks[layer];
     memset(session->conv_history + block->conv_at, 0, (size_t)block->conv_count * sizeof(float));
-    memset(session->ssm_state + block->state_at, 0, (size_t)block->state_count * sizeof(float));
+    const int64_t groups = block->state_count > 0 ? session->model->n_groups16 : 0;
+    for (int64_t g = 0; g < groups; g++) {
+        const ssm__packed_group *group = ssm__session_group(session, layer, g);
+        const int64_t rows = group ? group->rows : session->model->config->d_state;
+        memset(ssm__packing_state(session->model, session->packing, session->ssm_state, layer, g),
+               0, (size_t)(rows * SSM__LANES) * sizeof(float));
+    }
 }
 
 void ssm_session_reset(ssm_session *session)
@@ -121,32 +148,20 @@ int64_t ssm_session_position(const ssm_session *session)
     return session->position;
 }
 
-/* The mask of one layer → factors [G][N][16] and D [G][16]; padding channels are kept. A row of the
- * mask is a channel, or a head with all its channels. */
-static void set_layer_mask(ssm_session *session, int64_t layer, const ssm_mask *mask)
+const ssm__packed_group *ssm__session_group(const ssm_session *session, int64_t layer,
+                                            int64_t group)
 {
-    const ssm_config *c = session->model->config;
-    const ssm__block *block = &session->model->blocks[layer];
-    const int64_t N = c->d_state;
-    const int64_t per_row = ssm__scan_channels(c) / mask->n_channels;
-    const float *D = block->kind == SSM_LAYER_MAMBA2 ? block->mamba2.D : block->mamba.D;
-    float *factors = session->keep + block->state_at;
-    float *skip = session->skip + block->state_at / N;
-    for (int64_t i = 0; i < block->state_count; i++) {
-        factors[i] = 1.0f;
-    }
-    memcpy(skip, D, (size_t)(block->state_count / N) * sizeof *skip);
-    for (int64_t h = 0; h < ssm__scan_channels(c); h++) {
-        const int64_t row = layer * mask->n_channels + h / per_row;
-        const int64_t lane = ssm__lane_of(c, h);
-        float *to = factors + lane / SSM__LANES * N * SSM__LANES + lane % SSM__LANES;
-        for (int64_t n = 0; n < N; n++) {
-            const float kept = mask->keep[row * N + n] ? 1.0f : 0.0f;
-            to[n * SSM__LANES] = mask->weight ? mask->weight[row * N + n] * kept : kept;
-        }
-        skip[lane] *= mask->skip_weight ? mask->skip_weight[row] : 1.0f;
-    }
-    session->masked[layer] = true;
+    return ssm__session_masked(session, layer)
+               ? ssm__packing_group(session->model, session->packing, layer, group)
+               : NULL;
+}
+
+const float *ssm__session_skip(const ssm_session *session, int64_t layer, int64_t group,
+                               const float *D)
+{
+    return ssm__session_masked(session, layer)
+               ? ssm__packing_skip(session->model, session->packing, layer, group)
+               : D + group * SSM__LANES;
 }
 
 static ssm_status check_mask(const ssm_config *c, const ssm_mask *mask, ssm_error *err)
@@ -169,6 +184,35 @@ static ssm_status check_mask(const ssm_config *c, const ssm_mask *mask, ssm_erro
                      (long long)c->d_state);
 }
 
+static bool same_states(const ssm__packing *a, const ssm__packing *b)
+{
+    return strcmp(a ? a->digest : "", b ? b->digest : "") == 0;
+}
+
+/* Takes the packing (NULL: none) when it is OK. Behind the first token the states go along. */
+static ssm_status change_packing(ssm_session *session, ssm__packing *packing, ssm_error *err)
+{
+    if (!same_states(session->packing, packing)) {
+        ssm__arena memory;
+        float *states;
+        SSM__TRY(create_states(session->model, packing, &memory, &states, err));
+        const ssm_status status =
+            session->position > 0 ? ssm__packing_convert(session->model, session->packing,
+                                                         session->ssm_state, packing, states, err)
+                                  : SSM_STATUS_OK;
+        if (status != SSM_STATUS_OK) {
+            ssm__arena_free(&memory);
+            return status;
+        }
+        ssm__arena_free(&session->state_memory);
+        session->state_memory = memory;
+        session->ssm_state = states;
+    }
+    ssm__packing_free(session->packing);
+    session->packing = packing;
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int64_t layer,
                                 ssm_error *err)
 {
@@ -180,14 +224,16 @@ ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int6
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "layer %lld is not one of 0 … %lld",
                          (long long)layer, (long long)c->n_layers - 1);
     }
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        session->masked[i] = false;
-        const bool has_modes = session->model->blocks[i].kind != SSM_LAYER_ATTENTION;
-        if (mask && has_modes && (layer == -1 || layer == i)) {
-            set_layer_mask(session, i, mask);
-        }
+    ssm__packing *packing = NULL;
+    if (mask) {
+        SSM__TRY(
+            ssm__packing_create(session->model, mask, layer, session->full_state, &packing, err));
     }
-    return SSM_STATUS_OK;
+    const ssm_status status = change_packing(session, packing, err);
+    if (status != SSM_STATUS_OK) {
+        ssm__packing_free(packing);
+    }
+    return status;
 }
 
 void ssm_session_set_observer(ssm_session *session, const ssm_observer *observer)

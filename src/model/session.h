@@ -6,7 +6,7 @@
 #ifndef SSM_MODEL_SESSION_H
 #define SSM_MODEL_SESSION_H
 
-#include "model/model.h"
+#include "model/packing.h"
 
 enum { SSM__SUBTILE = 16 }; /* most tokens between the instrument's visits: modes stay in L1 */
 
@@ -17,7 +17,8 @@ enum { SSM__SUBTILE = 16 }; /* most tokens between the instrument's visits: mode
  * leave_head in their place; a head's groups (head·⌈P/16⌉ …, see ssm__lane_of) are visited by one
  * thread, all of them for the same ≤ 16 tokens before the next tokens. finished, unless NULL, is
  * called by the thread that runs the pass when a recorded layer has seen all tokens before `end`; a
- * failure ends the pass. A recorded layer runs the recurrence, never the chunked form. */
+ * failure ends the pass. A recorded layer runs the recurrence, never the chunked form; it has all
+ * its modes, so a session that records under a mask is created with full_state. */
 typedef struct ssm__mode_sink {
     void *context;
     void (*enter)(void *context, int64_t layer, int64_t group, int thread, ssm__scan_args *args);
@@ -73,12 +74,14 @@ struct ssm_session {
     const ssm_observer *observer;
     const ssm__mode_sink *sink;
 
-    /* recurrent state; a layer's part begins at its block's conv_at, state_at */
-    float *conv_history; /* groups of [K−1][16] */
-    float *ssm_state;    /* groups of [N][16] */
-    float *keep;         /* as ssm_state: factors of the mask */
-    float *skip;         /* groups of [16]: D times the mask's weight of the feed-through */
-    bool *masked;        /* [n_layers] */
+    bool full_state;
+    ssm__packing *packing; /* of the mask, NULL without one */
+
+    /* recurrent state; a layer's part of the history begins at its block's conv_at, that of the
+     * states is ssm__packing_state's */
+    float *conv_history;     /* groups of [K−1][16] */
+    float *ssm_state;        /* groups of [N][16], packed ones of fewer rows */
+    ssm__arena state_memory; /* of ssm_state alone: a mask changes its size */
 
     /* scratch */
     float *stream;   /* [max_chunk][D] residual stream */
@@ -111,6 +114,17 @@ void ssm__session_reset_layer(ssm_session *session, int64_t layer);
 ssm_status ssm__session_nll(ssm_session *session, const int32_t *ids, int64_t count, int64_t scored,
                             float *out, ssm_error *err);
 void ssm__session_set_sink(ssm_session *session, const ssm__mode_sink *sink);
+/* True for a layer that runs under a mask. */
+static inline bool ssm__session_masked(const ssm_session *session, int64_t layer)
+{
+    return session->packing && session->packing->masked[layer];
+}
+/* The group of a masked layer, NULL for one that is not. */
+const ssm__packed_group *ssm__session_group(const ssm_session *session, int64_t layer,
+                                            int64_t group);
+/* What D is for a group of 16 channels: the layer's own, or times the mask's weight. */
+const float *ssm__session_skip(const ssm_session *session, int64_t layer, int64_t group,
+                               const float *D);
 /* Fires a tap if the observer wants it. */
 void ssm__session_tap(const ssm_session *session, ssm_tap_point point, int64_t layer,
                       int64_t position, int64_t tokens, int64_t width, ssm__view view);

@@ -271,8 +271,8 @@ static void test_mask_of_ones_and_removed_mask(void **state)
 
     memset(mask.keep, 0, (size_t)(config.n_layers * config.d_inner * config.d_state));
     assert_int_equal(ssm_session_set_mask(session, &mask, -1, NULL), SSM_STATUS_OK);
-    assert_int_equal(ssm_session_set_mask(session, NULL, -1, NULL), SSM_STATUS_OK);
     ssm_session_reset(session);
+    assert_int_equal(ssm_session_set_mask(session, NULL, -1, NULL), SSM_STATUS_OK);
     again = test_logits(session, model, ids, COUNT, 0);
     test_assert_same_bits("removed mask", again, plain, size);
     free(again);
