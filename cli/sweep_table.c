@@ -13,8 +13,7 @@ typedef struct view {
     const cli_sweep *sweep;
     FILE *out;
     bool markdown;
-    bool windows, blocks; /* which intervals */
-    bool captures;
+    bool windows, blocks; /* which intervals differences have */
     int64_t protocol;
     const char *scope;
 } view;
@@ -53,66 +52,92 @@ static void add_dash(const view *v, cli_table *table)
     cli_table_cell(table, v->markdown ? "—" : "-");
 }
 
-static void add_interval(const view *v, cli_table *table, ssm_interval interval, const char *format)
+/* As many decimals as make five digits, three at most. */
+static void format_number(char out[32], double value, bool sign)
 {
+    const double size = fabs(value);
+    const int decimals = (size < 10.0     ? 3
+                          : size < 100.0  ? 2
+                          : size < 1000.0 ? 1
+                                          : 0) +
+                         (!sign && size >= 10.0 && size < 10000.0 ? 1 : 0);
+    snprintf(out, 32, sign ? "%+.*f" : "%.*f", decimals, value);
+}
+
+static void add_interval(const view *v, cli_table *table, ssm_interval interval, bool sign)
+{
+    char lo[32], hi[32];
     if (isnan(interval.lo) || isnan(interval.hi)) {
         add_dash(v, table);
         return;
     }
-    char lo[32], hi[32];
-    snprintf(lo, sizeof lo, format, interval.lo);
-    snprintf(hi, sizeof hi, format, interval.hi);
+    format_number(lo, interval.lo, sign);
+    format_number(hi, interval.hi, sign);
     cli_table_cell(table, "%s to %s", lo, hi);
 }
 
-/* A number and the intervals of this view. */
-static void add_estimate(const view *v, cli_table *table, double value, ssm_interval window,
-                         ssm_interval block, const char *format)
+static void add_number(const view *v, cli_table *table, double value, bool sign)
 {
     char text[32];
-    snprintf(text, sizeof text, format, value);
+    format_number(text, value, sign);
     if (isnan(value)) {
         add_dash(v, table);
     } else {
         cli_table_cell(table, "%s", text);
     }
-    if (v->windows) {
-        add_interval(v, table, window, format);
-    }
-    if (v->blocks) {
-        add_interval(v, table, block, format);
-    }
 }
 
-static void add_nothing(const view *v, cli_table *table)
+static void add_empty(cli_table *table, int count)
 {
-    for (int i = 0; i < 1 + v->windows + v->blocks; i++) {
+    for (int i = 0; i < count; i++) {
         cli_table_cell(table, "%s", "");
     }
-}
-
-static void add_difference(const view *v, cli_table *table, const ssm_difference *differences)
-{
-    if (differences == NULL) {
-        add_nothing(v, table);
-        return;
-    }
-    const ssm_difference *all = &differences[v->sweep->corpus.n_domains];
-    add_estimate(v, table, all->perplexity, all->interval_window, all->interval_block, "%+.3f");
-}
-
-static ssm_interval percent(ssm_interval interval)
-{
-    return (ssm_interval){100.0 * interval.lo, 100.0 * interval.hi};
 }
 
 static void add_name(cli_table *table, const cli_sweep_cell *cell)
 {
     cli_table_cell(table, "%s", cell->rule);
     if (cell->scope == NULL) {
-        cli_table_cell(table, "%s", "");
+        add_empty(table, 1);
     } else {
         cli_table_cell(table, "%lld", (long long)cell->budget);
+    }
+}
+
+static void add_perplexity(const view *v, cli_table *table, const cli_sweep_cell *cell)
+{
+    add_name(table, cell);
+    if (cell->note != NULL) {
+        add_dash(v, table);
+        add_empty(table, 3);
+        return;
+    }
+    const ssm_perplexity *all = &cell->scored.results[v->sweep->corpus.n_domains];
+    add_number(v, table, all->perplexity, false);
+    add_interval(v, table, all->interval_window, false);
+    add_interval(v, table, all->interval_block, false);
+    if (cell->mask[0] == '\0') {
+        add_empty(table, 1);
+    } else if (isnan(cell->error)) {
+        add_dash(v, table);
+    } else {
+        cli_table_cell(table, "%.4f", cell->error);
+    }
+}
+
+static void add_difference(const view *v, cli_table *table, const ssm_difference *differences)
+{
+    if (differences == NULL) {
+        add_empty(table, 1 + v->windows + v->blocks);
+        return;
+    }
+    const ssm_difference *all = &differences[v->sweep->corpus.n_domains];
+    add_number(v, table, all->perplexity, true);
+    if (v->windows) {
+        add_interval(v, table, all->interval_window, true);
+    }
+    if (v->blocks) {
+        add_interval(v, table, all->interval_block, true);
     }
 }
 
@@ -123,39 +148,12 @@ static bool has_capture(const cli_sweep_cell *cell)
     return cell->capture != NULL && ssm_adapt_is_rule(cell->rule);
 }
 
-static void add_row(const view *v, cli_table *table, const cli_sweep_cell *cell)
+static void add_percent(const view *v, cli_table *table, ssm_interval interval)
 {
-    add_name(table, cell);
-    if (cell->note != NULL) {
-        const int numbers = 1 + v->windows + v->blocks;
-        const int cells = numbers * (v->captures ? 4 : 3) + 1;
-        for (int i = 0; i < cells; i++) {
-            if (i % numbers == 0) {
-                add_dash(v, table);
-            } else {
-                cli_table_cell(table, "%s", "");
-            }
-        }
-        return;
-    }
-    const int64_t n = v->sweep->corpus.n_domains;
-    const ssm_perplexity *all = &cell->scored.results[n];
-    add_estimate(v, table, all->perplexity, all->interval_window, all->interval_block, "%.3f");
-    add_difference(v, table, cell->difference);
-    add_difference(v, table, cell->from_static);
-    if (v->captures && !has_capture(cell)) {
-        add_nothing(v, table);
-    } else if (v->captures) {
-        const ssm_capture *c = &cell->capture[n];
-        add_estimate(v, table, 100.0 * c->fraction, percent(c->interval_window),
-                     percent(c->interval_block), "%.1f");
-    }
-    if (cell->mask[0] == '\0') {
-        cli_table_cell(table, "%s", "");
-    } else if (isnan(cell->error)) {
+    if (isnan(interval.lo) || isnan(interval.hi)) {
         add_dash(v, table);
     } else {
-        cli_table_cell(table, "%.4f", cell->error);
+        cli_table_cell(table, "%.1f to %.1f", 100.0 * interval.lo, 100.0 * interval.hi);
     }
 }
 
@@ -167,33 +165,60 @@ static ssm_status print_table(const view *v, cli_table *table, ssm_error *err)
                        : cli_table_print(table, v->out, err);
 }
 
-/* The name of an estimate and of its intervals. */
-static int add_heading(const view *v, const char *headings[COLUMNS_MAX], int at, const char *name)
+static ssm_status print_perplexities(const view *v, ssm_error *err)
 {
-    headings[at++] = name;
-    if (v->windows) {
-        headings[at++] = v->blocks ? "95 % windows" : "95 %";
+    static const char *const headings[] = {"rule",        "r", "perplexity", "95 % windows",
+                                           "95 % blocks", "E", NULL};
+    cli_table table = cli_table_create(headings, "lrrrrr");
+    const cli_sweep_cell *cell;
+    for (int64_t i = 0; (cell = next_cell(v, &i)) != NULL;) {
+        add_perplexity(v, &table, cell);
     }
-    if (v->blocks) {
-        headings[at++] = v->windows ? "95 % blocks" : "95 %";
-    }
-    return at;
+    return print_table(v, &table, err);
 }
 
-static ssm_status print_cells(const view *v, ssm_error *err)
+static ssm_status print_differences(const view *v, ssm_error *err)
 {
+    static const char *const names[] = {"-unpruned", "-static"};
     const char *headings[COLUMNS_MAX] = {"rule", "r"};
     char alignment[COLUMNS_MAX] = "l";
-    int columns = add_heading(v, headings, 2, "perplexity");
-    columns = add_heading(v, headings, columns, "- unpruned");
-    columns = add_heading(v, headings, columns, "- static");
-    columns = v->captures ? add_heading(v, headings, columns, "captured, %") : columns;
-    headings[columns++] = "E";
+    int columns = 2;
+    for (int i = 0; i < 2; i++) {
+        headings[columns++] = names[i];
+        if (v->windows) {
+            headings[columns++] = "95 % windows";
+        }
+        if (v->blocks) {
+            headings[columns++] = "95 % blocks";
+        }
+    }
     memset(alignment + 1, 'r', (size_t)columns - 1);
     cli_table table = cli_table_create(headings, alignment);
     const cli_sweep_cell *cell;
     for (int64_t i = 0; (cell = next_cell(v, &i)) != NULL;) {
-        add_row(v, &table, cell);
+        if (cell->note == NULL && cell->scope != NULL) {
+            add_name(&table, cell);
+            add_difference(v, &table, cell->difference);
+            add_difference(v, &table, cell->from_static);
+        }
+    }
+    return print_table(v, &table, err);
+}
+
+static ssm_status print_captures(const view *v, ssm_error *err)
+{
+    static const char *const headings[] = {"of static - scheduled", "r",           "captured, %",
+                                           "95 % windows",          "95 % blocks", NULL};
+    cli_table table = cli_table_create(headings, "lrrrr");
+    const cli_sweep_cell *cell;
+    for (int64_t i = 0; (cell = next_cell(v, &i)) != NULL;) {
+        if (has_capture(cell)) {
+            const ssm_capture *capture = &cell->capture[v->sweep->corpus.n_domains];
+            add_name(&table, cell);
+            cli_table_number(&table, 100.0 * capture->fraction, 1);
+            add_percent(v, &table, capture->interval_window);
+            add_percent(v, &table, capture->interval_block);
+        }
     }
     return print_table(v, &table, err);
 }
@@ -219,8 +244,8 @@ static ssm_status print_domains(const view *v, ssm_error *err)
         }
         add_name(&table, cell);
         for (int64_t d = 0; d < shown; d++) {
-            cli_table_cell(&table, "%.3f", cell->scored.results[d].perplexity);
-            add_interval(v, &table, cell->scored.results[d].interval_block, "%.3f");
+            add_number(v, &table, cell->scored.results[d].perplexity, false);
+            add_interval(v, &table, cell->scored.results[d].interval_block, false);
         }
     }
     return print_table(v, &table, err);
@@ -285,11 +310,18 @@ static ssm_status print_section(view *v, ssm_error *err)
     if (!has_rules(v)) {
         return SSM_STATUS_OK;
     }
-    v->captures = has_captures(v);
     print_heading(v);
-    ssm_status status = print_cells(v, err);
-    if (v->markdown && status == SSM_STATUS_OK && v->sweep->corpus.n_domains > 1) {
-        fputs("\nPerplexity by domain:\n\n", v->out);
+    ssm_status status = print_perplexities(v, err);
+    if (status == SSM_STATUS_OK) {
+        fputs("\n", v->out);
+        status = print_differences(v, err);
+    }
+    if (status == SSM_STATUS_OK && has_captures(v)) {
+        fputs("\n", v->out);
+        status = print_captures(v, err);
+    }
+    if (status == SSM_STATUS_OK && v->markdown && v->sweep->corpus.n_domains > 1) {
+        fputs("\n", v->out);
         status = print_domains(v, err);
     }
     fputs(v->markdown ? "\n" : "", v->out);
@@ -318,16 +350,16 @@ ssm_status cli_sweep_print_text(const cli_sweep *sweep, FILE *out, ssm_error *er
             (long long)sweep->corpus.n_domains, sweep->corpus.n_domains == 1 ? "" : "s",
             (long long)sweep->args->bootstrap, (long long)sweep->args->seed);
     ssm_status status = print_sections(&v, err);
-    cli_footnote(blocks ? "95 %: percentile intervals from resampled runs of four windows, within "
-                          "each domain; those from resampled single windows, and every domain's "
-                          "numbers, stand in table.md, sweep.csv and sweep.json."
-                        : "95 %: percentile intervals from resampled windows, within each domain; "
-                          "for runs of four windows there are too few. Every domain's numbers "
-                          "stand in table.md, sweep.csv and sweep.json.");
     cli_footnote(
-        "Differences are paired: both models on the same windows and resamples. E: offline "
-        "error of the layers' outputs on the recording's evaluation windows, mean over "
-        "the layers; - where Grams do not tell.");
+        "95 %: percentile intervals from resampled windows and from resampled runs of four "
+        "windows, within each domain. Differences are paired: both models on the same "
+        "windows and resamples. E: offline error of the layers' outputs on the "
+        "recording's evaluation windows, mean over the layers; - where Grams do not tell. "
+        "table.md, sweep.csv and sweep.json have every interval and domain.");
+    if (!blocks) {
+        cli_footnote("A domain of four windows or fewer has one run only: its interval from blocks "
+                     "is a point.");
+    }
     return status;
 }
 

@@ -27,44 +27,46 @@ struct ssm_results {
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* A value as an error shows it: short, "nothing" where there is none. */
-static void show(const json_t *value, char out[SHOWN_MAX])
+/* A value as an error shows it: short, "nothing" where there is none. False: no memory. */
+static bool show(const json_t *value, char out[SHOWN_MAX])
 {
     char *text = value ? ssm__json_print(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    const size_t bytes = text ? strlen(text) : 0;
-    const bool cut = bytes >= SHOWN_MAX;
-    snprintf(out, SHOWN_MAX, "%.*s%s", SHOWN_MAX - 5,
-             !value ? "nothing"
-             : text ? text
-                    : "(long)",
-             cut ? " …" : "");
+    const bool cut = text && strlen(text) >= SHOWN_MAX;
+    snprintf(out, SHOWN_MAX, "%.*s%s", SHOWN_MAX - 5, text ? text : "nothing", cut ? " …" : "");
+    const bool shown = text || !value;
     free(text);
+    return shown;
 }
 
-/* "name: there OLD, here NEW; …" of all members that differ; false: none does. */
-static bool list_differences(const json_t *there, const json_t *here, char *out, size_t size)
+/* "name: there OLD, here NEW; …" of all members that differ, at out, which is empty when none does.
+ */
+static ssm_status list_differences(const json_t *there, const json_t *here, char *out, size_t size,
+                                   ssm_error *err)
 {
     size_t at = 0;
     const char *key;
     json_t *value;
     const json_t *const sides[] = {here, there};
+    out[0] = '\0';
     for (int side = 0; side < 2; side++) {
         json_object_foreach((json_t *)sides[side], key, value)
         {
             const json_t *other = json_object_get(sides[1 - side], key);
+            char old_text[SHOWN_MAX], new_text[SHOWN_MAX];
             if ((side == 1 && other) || (other && json_equal(value, other))) {
                 continue; /* seen from the first side, or the same */
             }
-            char old_text[SHOWN_MAX], new_text[SHOWN_MAX];
-            show(side == 0 ? other : value, old_text);
-            show(side == 0 ? value : NULL, new_text);
+            if (!show(side == 0 ? other : value, old_text) ||
+                !show(side == 0 ? value : NULL, new_text)) {
+                return ssm__fail_memory(err, "the differences of two plans", 0);
+            }
             const int length = at < size ? snprintf(out + at, size - at, "%s%s: there %s, here %s",
                                                     at == 0 ? "" : "; ", key, old_text, new_text)
                                          : 0;
             at += length > 0 ? (size_t)length : 0;
         }
     }
-    return at > 0;
+    return SSM_STATUS_OK;
 }
 
 static ssm_status compare_plan(const char *path, const json_t *plan, ssm_error *err)
@@ -72,11 +74,11 @@ static ssm_status compare_plan(const char *path, const json_t *plan, ssm_error *
     json_t *there = NULL;
     char differences[800];
     SSM__TRY(ssm__json_read(path, PLAN_LIMIT, SSM__JSON_STRICT, &there, err));
-    ssm_status status = SSM_STATUS_OK;
-    if (!json_is_object(there)) {
-        status = ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
-                           "is not a plan: an object is expected");
-    } else if (list_differences(there, plan, differences, sizeof differences)) {
+    ssm_status status = json_is_object(there)
+                            ? list_differences(there, plan, differences, sizeof differences, err)
+                            : ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                                        "is not a plan: an object is expected");
+    if (status == SSM_STATUS_OK && differences[0] != '\0') {
         status = ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
                            "the results there are of other work: %s; give another directory, or "
                            "the same work",
@@ -97,20 +99,24 @@ static bool is_temporary(const char *name)
 }
 
 /* Removes what a stop left of files that were being written; counts the other entries. */
-static void clean(const char *path, int64_t *others)
+static ssm_status clean(const char *path, int64_t *others, ssm_error *err)
 {
     DIR *directory = opendir(path);
     *others = 0;
-    for (const struct dirent *entry; directory && (entry = readdir(directory));) {
+    if (!directory) {
+        return errno == ENOMEM
+                   ? ssm__fail_memory(err, "a list of files", 0)
+                   : ssm__fail_errno(err, SSM_STATUS_FAILED, path, "cannot be listed", errno);
+    }
+    for (const struct dirent *entry; (entry = readdir(directory));) {
         if (is_temporary(entry->d_name)) {
             unlinkat(dirfd(directory), entry->d_name, 0);
         } else if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             (*others)++;
         }
     }
-    if (directory) {
-        closedir(directory);
-    }
+    closedir(directory);
+    return SSM_STATUS_OK;
 }
 
 /* While the results are open. A file system without locks is used without. */
@@ -138,10 +144,9 @@ static ssm_status take(ssm_results *results, const char *path, json_t *plan, boo
                              "the directory holds results already: give another one, or --resume");
         }
         SSM__TRY(compare_plan(path, plan, err)); /* before anything there is touched */
-        clean(results->directory, &others);
-        return SSM_STATUS_OK;
+        return clean(results->directory, &others, err);
     }
-    clean(results->directory, &others);
+    SSM__TRY(clean(results->directory, &others, err));
     if (others > 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(results->directory),
                          "the directory is not empty and holds no results of this kind: give "
@@ -160,8 +165,10 @@ ssm_status ssm_results_open(const char *directory, const char *plan, bool resume
     ssm_results *results = calloc(1, sizeof *results);
     char *path = ssm__path_join(directory, plan_name);
     ssm_status status = ssm__fail_memory(NULL, "results", 0);
-    if (results && path) {
+    if (results) {
         results->lock = -1;
+    }
+    if (results && path) {
         results->directory = strdup(directory);
         status = results->directory ? take(results, path, parsed, resume, err) : status;
     }
@@ -185,8 +192,8 @@ ssm_status ssm_results_folder(ssm_results *results, const char *name, ssm_error 
     if (!path) {
         return ssm__fail_memory(err, "a path", 0);
     }
-    const ssm_status status = ssm__make_directories(path, err);
-    clean(path, &others);
+    ssm_status status = ssm__make_directories(path, err);
+    status = status == SSM_STATUS_OK ? clean(path, &others, err) : status;
     free(path);
     return status;
 }

@@ -16,7 +16,8 @@ prints 'full, scope channel'
 prints 'continuation:48, scope layer: tokens are scored from 48 on'
 prints 'compensated-shared: rule compensated-shared gives weights'
 prints 'captured'
-for file in plan.json sweep.json sweep.csv table.md windows.jsonl masks/last-squared.layer.8.safetensors; do
+for file in plan.json sweep.json sweep.csv table.md windows.jsonl \
+    masks/last-squared.layer.8.safetensors; do
     [ -f "d/$file" ] || fail "$file is not there"
 done
 [ ! -e d/windows.jsonl.partial ] || fail 'the journal has not got its name'

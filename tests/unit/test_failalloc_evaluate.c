@@ -15,6 +15,7 @@
 typedef struct fixture {
     char directory[TEST_PATH_MAX], items[TEST_PATH_MAX + 32], text[TEST_PATH_MAX + 32];
     char journal[TEST_PATH_MAX + 32], resumed[TEST_PATH_MAX + 32], harness[TEST_PATH_MAX + 32];
+    char results[TEST_PATH_MAX + 32];
     subject subject;
     ssm_mask mask;
     ssm_corpus corpus;
@@ -128,6 +129,34 @@ static ssm_status run_harness(void *context, ssm_error *err)
     return ssm_harness_write(&run, this->harness, err);
 }
 
+/* Made, or taken up when an earlier run made it. */
+static ssm_status run_results(void *context, ssm_error *err)
+{
+    const fixture *this = context;
+    ssm_results *results = NULL;
+    SSM__TRY(ssm_results_open(this->results, "{\"seed\": 1}", true, &results, err));
+    ssm_status status = ssm_results_folder(results, "masks", err);
+    status = status == SSM_STATUS_OK ? ssm_results_write(results, "table", "x", 1, err) : status;
+    ssm_results_close(results);
+    return status;
+}
+
+/* A refusal that has something to list. */
+static ssm_status run_refused(void *context, ssm_error *err)
+{
+    const fixture *this = context;
+    ssm_results *results = NULL;
+    ssm_error why;
+    ssm_error_clear(&why);
+    const ssm_status status =
+        ssm_results_open(this->results, "{\"seed\": [2, 3]}", true, &results, &why);
+    if (status == SSM_STATUS_USAGE) {
+        return expect(results == NULL && strstr(why.message, "seed: there ") != NULL);
+    }
+    *err = why;
+    return status;
+}
+
 static void nothing_leaks(void **state)
 {
     const failalloc_case cases[] = {
@@ -136,6 +165,8 @@ static void nothing_leaks(void **state)
         {.name = "ssm_score_documents", .run = run_rolling, .context = *state, .dense = 60},
         {.name = "ssm_score_divergences", .run = run_divergence, .context = *state},
         {.name = "ssm_harness_write", .run = run_harness, .context = *state},
+        {.name = "ssm_results_open", .run = run_results, .context = *state},
+        {.name = "ssm_results_open, another plan", .run = run_refused, .context = *state},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_true(failalloc_check(&cases[i]));
@@ -168,6 +199,7 @@ static int set_up(void **state)
         " = A = \n \n One , two . \n = B = \n three ( four ) five six \n");
     snprintf(this->journal, sizeof this->journal, "%s/journal", this->directory);
     snprintf(this->harness, sizeof this->harness, "%s/harness", this->directory);
+    snprintf(this->results, sizeof this->results, "%s/results", this->directory);
     put(this->resumed, sizeof this->resumed, this->directory, "resumed.partial",
         "{\"schema\":\"ssmscope.journal/"
         "1\",\"work\":\"work\"}\n{\"series\":\"a\",\"index\":0,\"line\":1,"
