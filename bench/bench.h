@@ -57,6 +57,12 @@ typedef struct bench_case {
 ssm_status bench_sample_gram_heads(bench_run *run, const bench_limits *limits, bench_sample *out,
                                    ssm_error *err);
 
+/* Gradients of in_proj and out_proj, in a file of their own. */
+ssm_status bench_sample_linear_dx(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                  ssm_error *err);
+ssm_status bench_sample_linear_dw(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                  ssm_error *err);
+
 /* The recording cases, in a file of their own. */
 ssm_status bench_sample_record(bench_run *run, const bench_limits *limits, bench_sample *out,
                                ssm_error *err);
