@@ -116,6 +116,15 @@ static void weight_task(void *context, int64_t task, int thread)
 
 /* ---- the loss of a tile ---------------------------------------------------------------------- */
 
+static int32_t best_of(const float *row, int64_t count)
+{
+    int32_t best = 0;
+    for (int64_t k = 1; k < count; k++) {
+        best = row[k] > row[best] ? (int32_t)k : best;
+    }
+    return best;
+}
+
 static void entropy_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -124,11 +133,9 @@ static void entropy_task(void *context, int64_t task, int thread)
     const int64_t end = ssm__least((task + 1) * LOSS_ROWS, job->rows);
     for (int64_t r = task * LOSS_ROWS; r < end; r++) {
         float *row = head->out + r * head->width;
-        int32_t best = 0;
-        for (int64_t k = 1; k < head->width; k++) {
-            best = row[k] > row[best] ? (int32_t)k : best;
+        if (!job->pass->backward) {
+            head->best[r] = best_of(row, head->width);
         }
-        head->best[r] = best;
         job->network->kernels->training->cross_entropy(
             row, head->labels + r, 1, head->width, job->scale, job->pass->backward, head->nll + r);
     }

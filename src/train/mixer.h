@@ -58,7 +58,7 @@ typedef struct ssm__mixer {
      * ssm__run of the same name; run on an empty arena they count. sequences: of a slab. */
     void *(*weights)(ssm__arena *arena, const ssm__network_config *config);
     void *(*kept)(ssm__arena *arena, const ssm__network_config *config, int64_t length,
-                  int64_t sequences);
+                  int64_t sequences, bool backward);
     void *(*scratch)(ssm__arena *arena, const ssm__network_config *config, int64_t length,
                      int64_t sequences, int threads, bool backward);
     void (*prepare)(const ssm__run *run);  /* weights from parameters, their gradients zero */

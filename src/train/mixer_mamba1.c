@@ -3,8 +3,8 @@
  *   (xs, z) = in_proj h;  u = SiLU(conv1d(xs));  (dt, B, C) = x_proj u;
  *   Δ = softplus(dt_proj dt + b);  y = selective scan(u, Δ, A, B, C, D, z);  out = out_proj y
  *
- * Kept for backward: xs and z, what dt_proj gives, and x_proj's rows. u, Δ, states and y are
- * computed again. */
+ * Kept for backward: xs and z, what dt_proj gives, x_proj's rows, and the states before every 16th
+ * token. u, Δ, the states between and y are computed again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +27,8 @@ typedef struct weights {
 typedef struct kept {
     ssm__wide xs, z, dt;
     float *x_proj; /* [T][R + 2N] */
+    float *starts; /* [sequences][groups][⌈L/16⌉][N][16] states before every 16th token */
+    int64_t start_floats; /* of a group of a sequence */
 } kept;
 
 typedef struct scratch {
@@ -101,14 +103,19 @@ static void *take_weights(ssm__arena *arena, const ssm__network_config *config)
 }
 
 static void *take_kept(ssm__arena *arena, const ssm__network_config *config, int64_t length,
-                       int64_t sequences)
+                       int64_t sequences, bool backward)
 {
     const ssm_config *c = &config->shape;
     kept *out = SSM__TAKE(arena, kept, 1);
-    const kept k = {.xs = ssm__wide_take(arena, c->d_inner, length, sequences),
-                    .z = ssm__wide_take(arena, c->d_inner, length, sequences),
-                    .dt = ssm__wide_take(arena, c->d_inner, length, sequences),
-                    .x_proj = SSM__TAKE(arena, float, sequences *length *x_rows_of(c))};
+    kept k = {.xs = ssm__wide_take(arena, c->d_inner, length, sequences),
+              .z = ssm__wide_take(arena, c->d_inner, length, sequences),
+              .dt = ssm__wide_take(arena, c->d_inner, length, sequences),
+              .x_proj = SSM__TAKE(arena, float, sequences *length *x_rows_of(c))};
+    if (backward) {
+        const int64_t pieces = ssm__divide_up(length, SSM__SCAN_PIECE);
+        k.start_floats = pieces * c->d_state * SSM__LANES;
+        k.starts = SSM__TAKE(arena, float, sequences *k.xs.groups *k.start_floats);
+    }
     if (out != NULL) {
         *out = k;
     }
@@ -281,6 +288,29 @@ static void project_selective(void *context, int64_t task, int thread)
                          tokens, 0, w.rows);
 }
 
+static float *starts_of(const kept *k, int64_t sequence, int64_t group)
+{
+    return k->starts + (sequence * k->xs.groups + group) * k->start_floats;
+}
+
+/* The scan in pieces, the state before each being kept. */
+static void scan_pieces(const ssm__run *run, const ssm__scan_args *args, float *starts)
+{
+    const int64_t floats = args->d_state * SSM__LANES;
+    for (int64_t t = 0; t < args->tokens; t += SSM__SCAN_PIECE) {
+        ssm__scan_args piece = *args;
+        piece.tokens = ssm__least(SSM__SCAN_PIECE, args->tokens - t);
+        piece.u += t * SSM__LANES;
+        piece.delta += t * SSM__LANES;
+        piece.z += t * SSM__LANES;
+        piece.y += t * SSM__LANES;
+        piece.B += t * args->bc_stride;
+        piece.C += t * args->bc_stride;
+        memcpy(starts + t / SSM__SCAN_PIECE * floats, args->state, (size_t)floats * sizeof(float));
+        run->kernels->scan(&piece);
+    }
+}
+
 /* Δ and scan of a group; y takes the place of u. */
 static void scan_group(const ssm__run *run, int64_t sequence, int64_t group, float *state)
 {
@@ -312,7 +342,11 @@ static void scan_group(const ssm__run *run, int64_t sequence, int64_t group, flo
             .state = state,
             .y = u + t * SSM__LANES,
         };
-        run->kernels->scan(&args);
+        if (k->starts != NULL) {
+            scan_pieces(run, &args, starts_of(k, sequence, group) + t * c->d_state);
+        } else {
+            run->kernels->scan(&args);
+        }
     }
 }
 
@@ -414,6 +448,7 @@ static void back_scan(void *context, int64_t task, int thread)
             .bc_stride = (ptrdiff_t)stride,
             .A2 = w->A2 + lanes * N,
             .D = w->D + lanes,
+            .starts = starts_of(k, sequence, task),
             .dy = ssm__wide_group(s->dy, sequence, task),
             .y = ssm__wide_group(s->y, sequence, task),
             .du = ssm__wide_group(s->dy, sequence, task),

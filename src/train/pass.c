@@ -15,7 +15,7 @@ enum { SLAB_TOKENS = 1024 };
 static void *branch_kept(ssm__arena *arena, const ssm__pass *pass, const ssm__branch *branch)
 {
     return ssm__mixer_of(branch->kind)
-        ->kept(arena, &pass->network->config, pass->length, pass->slab);
+        ->kept(arena, &pass->network->config, pass->length, pass->slab, pass->backward);
 }
 
 /* What the branches keep, and share by kind. */

@@ -59,6 +59,17 @@ static void test_norms(void **state)
     compare(&config, 3, 33);
 }
 
+static void test_mlp(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_network();
+    config.shape.d_mlp = 27;
+    compare(&config, 3, 70);
+    config.shared_layers = true;
+    config.norm = SSM__NORM_LAYER;
+    compare(&config, 3, 70);
+}
+
 static void test_vectors(void **state)
 {
     (void)state;
@@ -142,8 +153,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_language_model), cmocka_unit_test(test_tied),
         cmocka_unit_test(test_shared_layers),  cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_vectors),        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_vectors),        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_classes),        cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
