@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "train/mixer.h"
 
 enum { LARGEST = 1 << 24, RECIPE_BYTES = 1 << 22 };
 
@@ -64,6 +63,23 @@ typedef ssm__recipe_init init_section;
 static const ssm__setting init_settings[] = {
     TEXT(init_section, from, NULL,
          "model directory with the first weights; none: the published default initialisation"),
+    TEXT(init_section, mimetic, "none",
+         "switches of the mimetic initialisation: none, all, or some of A,delta,BC,conv"),
+    CHOICE(init_section, mode, "half|equal|orthogonal", "half", "how C is made to go with B"),
+    REAL(init_section, c, 1e-6, 100, "8", "A_log = -c where A is switched on"),
+    REAL(init_section, noise, 0, 100, "0.1", "of mode orthogonal"),
+    {.key = "layers",
+     .kind = SSM__SETTING_INTEGERS,
+     .into = offsetof(init_section, layers),
+     .min = 0,
+     .max = 4096,
+     .help = "layers that are made mimetic; none given: all that have a state"},
+    {.key = "heads",
+     .kind = SSM__SETTING_INTEGERS,
+     .into = offsetof(init_section, heads),
+     .min = 0,
+     .max = 1 << 20,
+     .help = "heads of Mamba-2 that are; none given: all"},
 };
 
 typedef ssm__recipe_batch batch_section;
@@ -142,8 +158,8 @@ static ssm_status set_scalar(const ssm__setting_table *table, const char *key, c
         snprintf(text, sizeof text, "%.17g", json_real_value(value));
     } else {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "%s: %s is an object or null; expected a number, a text or a list",
-                         table->owner, key);
+                         "%s: %s is an object; expected a number, a text or a list", table->owner,
+                         key);
     }
     return ssm__settings_set(table, key, text, given, object, err);
 }
@@ -161,6 +177,9 @@ static ssm_status read_section(const section *which, const json_t *from, ssm_rec
     }
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
     {
+        if (json_is_null(value)) { /* as a recipe prints what is not set */
+            continue;
+        }
         if (!json_is_array(value)) {
             SSM__TRY(set_scalar(&which->table, key, value, given, object, err));
         }
@@ -368,10 +387,12 @@ ssm_status ssm_recipe_set(ssm_recipe *recipe, const char *key, const char *value
         return status;
     }
     ssm_recipe *changed;
-    SSM__TRY(create(given, recipe->place, &changed, err));
+    SSM__TRY(create(given, NULL, &changed, err)); /* what is wrong does not stand in the file */
     const ssm_recipe old = *recipe;
     *recipe = *changed;
     *changed = old;
+    recipe->place = changed->place;
+    changed->place = NULL;
     ssm_recipe_free(changed);
     return SSM_STATUS_OK;
 }
@@ -437,33 +458,6 @@ json_t *ssm__recipe_json(const ssm_recipe *recipe, const ssm_train_task *task)
     return root;
 }
 
-static bool exact(double value, size_t digits)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%.*g", (int)digits, value);
-    return strtod(text, NULL) == value;
-}
-
-/* Not recursive: a recipe is two deep. */
-size_t ssm__json_digits(const json_t *root)
-{
-    size_t digits = 6;
-    const char *key;
-    json_t *section_value;
-    json_object_foreach((json_t *)(uintptr_t)root, key, section_value)
-    {
-        const char *inner;
-        json_t *value;
-        json_object_foreach(section_value, inner, value)
-        {
-            while (json_is_real(value) && digits < 17 && !exact(json_real_value(value), digits)) {
-                digits++;
-            }
-        }
-    }
-    return digits;
-}
-
 char *ssm_recipe_text(const ssm_recipe *recipe)
 {
     json_t *json = ssm__recipe_json(recipe, NULL);
@@ -513,130 +507,4 @@ char *ssm_recipe_keys(void)
         }
     }
     return text;
-}
-
-/* ---- comparing ------------------------------------------------------------------------------- */
-
-static void print_value(const json_t *value, char out[96])
-{
-    char *text =
-        value == NULL
-            ? NULL
-            : ssm__json_print(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    snprintf(out, 96, "%s", value == NULL ? "not set" : text == NULL ? "?" : text);
-    free(text);
-}
-
-static void note(const char *section_name, const char *key, const json_t *was, const json_t *is,
-                 char *out, size_t size)
-{
-    char old[96], new[96];
-    const size_t used = strlen(out);
-    if (json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is)) {
-        return;
-    }
-    print_value(was, old);
-    print_value(is, new);
-    snprintf(out + used, size - used, "%s%s%s%s is %s, was %s", used == 0 ? "" : "; ", section_name,
-             section_name[0] == '\0' ? "" : ".", key, new, old);
-}
-
-static void compare_objects(const char *name, const json_t *was, const json_t *is, char *out,
-                            size_t size)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)is, key, value)
-    {
-        const json_t *old = json_object_get(was, key);
-        if (!json_is_object(value) || !json_is_object(old)) {
-            note(name, key, old, value, out, size);
-        }
-    }
-    json_object_foreach((json_t *)(uintptr_t)was, key, value)
-    {
-        if (json_object_get(is, key) == NULL) {
-            note(name, key, value, NULL, out, size);
-        }
-    }
-}
-
-bool ssm__recipe_differs(const json_t *was, const json_t *is, char *out, size_t size)
-{
-    const char *key;
-    json_t *value;
-    out[0] = '\0';
-    compare_objects("", was, is, out, size);
-    json_object_foreach((json_t *)(uintptr_t)is, key, value)
-    {
-        const json_t *old = json_object_get(was, key);
-        if (json_is_object(value) && json_is_object(old)) {
-            compare_objects(key, old, value, out, size);
-        }
-    }
-    return out[0] != '\0';
-}
-
-/* ---- the network ----------------------------------------------------------------------------- */
-
-static ssm_status choose_mixers(const ssm__recipe_model *model, ssm__mixer_kind *mixers,
-                                ssm_error *err)
-{
-    const ssm__texts *list = &model->mixer;
-    if (list->count != 1 && list->count != model->n_layers) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "model: mixer names %" PRId64 " layers, n_layers is %" PRId64
-                         "; expected one name, or one for every layer",
-                         list->count, model->n_layers);
-    }
-    for (int64_t layer = 0; layer < model->n_layers; layer++) {
-        const char *name = list->values[list->count == 1 ? 0 : layer];
-        if (!ssm__mixer_parse(name, &mixers[layer])) {
-            const char *nearest = ssm_nearest(name, ssm__mixer_names());
-            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                             "model: no mixer \"%.60s\"%s%s%s; expected mamba1, mamba2, attention, "
-                             "linear_attention, gla or h3",
-                             name, nearest == NULL ? "" : ", did you mean \"",
-                             nearest == NULL ? "" : nearest, nearest == NULL ? "" : "\"?");
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
-ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
-                               ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err)
-{
-    const ssm__recipe_model *m = &recipe->model;
-    SSM__TRY(choose_mixers(m, mixers, err));
-    if (m->vocab_size != 0 && m->vocab_size < task->vocab_size) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "model: vocab_size is %" PRId64 ", the task %s has ids up to %" PRId64
-                         "; expected %" PRId64 " or more, or 0",
-                         m->vocab_size, task->name, task->vocab_size - 1, task->vocab_size);
-    }
-    const ssm_config shape = {
-        .family = mixers[0] == SSM__MIXER_MAMBA1 ? SSM_FAMILY_MAMBA : SSM_FAMILY_MAMBA2,
-        .vocab_size = m->vocab_size != 0 ? m->vocab_size : task->vocab_size,
-        .d_model = m->d_model,
-        .n_layers = m->n_layers,
-        .d_inner = m->expand * m->d_model,
-        .d_state = m->d_state,
-        .d_conv = m->d_conv,
-        .dt_rank = m->dt_rank != 0 ? m->dt_rank : (m->d_model + 15) / 16,
-        .d_mlp = m->d_mlp,
-        .norm_eps = m->norm_eps,
-        .tied = task->loss == SSM_TRAIN_TOKENS && m->tied != 0,
-        .bos_id = -1,
-        .eos_id = -1,
-        .pad_id = -1,
-    };
-    *out = (ssm__network_config){.shape = shape,
-                                 .mixers = mixers,
-                                 .norm = (ssm__norm_kind)m->norm,
-                                 .shared_layers = m->shared_layers != 0,
-                                 .loss = task->loss,
-                                 .n_inputs = task->input_width,
-                                 .n_outputs = task->output_width,
-                                 .dropout = m->dropout};
-    return SSM_STATUS_OK;
 }

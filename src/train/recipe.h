@@ -21,7 +21,8 @@ typedef struct ssm__recipe_model {
 
 typedef struct ssm__recipe_init {
     char *from; /* a checkpoint; NULL: the published default initialisation */
-    char *mimetic, *mode;
+    char *mimetic;
+    int64_t mode;
     ssm__integers layers, heads;
     double c, noise;
 } ssm__recipe_init;

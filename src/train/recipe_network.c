@@ -1,0 +1,69 @@
+/* train/recipe_network.c: the network that a recipe and a task ask for. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "train/mixer.h"
+#include "train/recipe.h"
+
+static ssm_status choose_mixers(const ssm__recipe_model *model, ssm__mixer_kind *mixers,
+                                ssm_error *err)
+{
+    const ssm__texts *list = &model->mixer;
+    if (list->count != 1 && list->count != model->n_layers) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "model: mixer names %" PRId64 " layers, n_layers is %" PRId64
+                         "; expected one name, or one for every layer",
+                         list->count, model->n_layers);
+    }
+    for (int64_t layer = 0; layer < model->n_layers; layer++) {
+        const char *name = list->values[list->count == 1 ? 0 : layer];
+        if (!ssm__mixer_parse(name, &mixers[layer])) {
+            const char *nearest = ssm_nearest(name, ssm__mixer_names());
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "model: no mixer \"%.60s\"%s%s%s; expected mamba1, mamba2, attention, "
+                             "linear_attention, gla or h3",
+                             name, nearest == NULL ? "" : ", did you mean \"",
+                             nearest == NULL ? "" : nearest, nearest == NULL ? "" : "\"?");
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
+                               ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err)
+{
+    const ssm__recipe_model *m = &recipe->model;
+    SSM__TRY(choose_mixers(m, mixers, err));
+    if (m->vocab_size != 0 && m->vocab_size < task->vocab_size) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "model: vocab_size is %" PRId64 ", the task %s has ids up to %" PRId64
+                         "; expected %" PRId64 " or more, or 0",
+                         m->vocab_size, task->name, task->vocab_size - 1, task->vocab_size);
+    }
+    const ssm_config shape = {
+        .family = mixers[0] == SSM__MIXER_MAMBA1 ? SSM_FAMILY_MAMBA : SSM_FAMILY_MAMBA2,
+        .vocab_size = m->vocab_size != 0 ? m->vocab_size : task->vocab_size,
+        .d_model = m->d_model,
+        .n_layers = m->n_layers,
+        .d_inner = m->expand * m->d_model,
+        .d_state = m->d_state,
+        .d_conv = m->d_conv,
+        .dt_rank = m->dt_rank != 0 ? m->dt_rank : (m->d_model + 15) / 16,
+        .d_mlp = m->d_mlp,
+        .norm_eps = m->norm_eps,
+        .tied = task->loss == SSM_TRAIN_TOKENS && m->tied != 0,
+        .bos_id = -1,
+        .eos_id = -1,
+        .pad_id = -1,
+    };
+    *out = (ssm__network_config){.shape = shape,
+                                 .mixers = mixers,
+                                 .norm = (ssm__norm_kind)m->norm,
+                                 .shared_layers = m->shared_layers != 0,
+                                 .loss = task->loss,
+                                 .n_inputs = task->input_width,
+                                 .n_outputs = task->output_width,
+                                 .dropout = m->dropout};
+    return SSM_STATUS_OK;
+}

@@ -1,0 +1,366 @@
+/* Whole runs: what they learn, that they resume to the bit, and what stops them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <ssmscope/train.h>
+
+#include "base/file.h"
+#include "test_session.h"
+#include "train/checkpointing.h"
+#include "train/recipe.h"
+
+#define CHECK_OK(call)                                                                             \
+    do {                                                                                           \
+        ssm_error err;                                                                             \
+        ssm_error_clear(&err);                                                                     \
+        if ((call) != SSM_STATUS_OK) {                                                             \
+            fail_msg("%s: %s: %s", #call, err.file, err.message);                                  \
+        }                                                                                          \
+    } while (0)
+
+static const char small[] =
+    "{\"seed\": 2, \"model\": {\"d_model\": 24, \"n_layers\": 2, \"d_state\": 8, \"dropout\": 0.1},"
+    " \"task\": {\"name\": \"copy\", \"min\": 2, \"max\": 4, \"letters\": 5, \"length\": 48, "
+    "\"evaluate\": "
+    "[3]},"
+    " \"batch\": {\"rows\": 3, \"accumulate\": 2}, \"optimiser\": {\"lr\": 0.01},"
+    " \"evaluate\": {\"rows\": 4, \"every\": 7}, \"checkpoint\": {\"every\": 4},"
+    " \"schedule\": {\"steps\": 12, \"warmup\": 3}}";
+
+static char directory[TEST_PATH_MAX];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    test_make_directory(directory);
+    return 0;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    test_remove_directory(directory);
+    return 0;
+}
+
+static const char *below(const char *name, char out[TEST_PATH_MAX + 64])
+{
+    snprintf(out, TEST_PATH_MAX + 64, "%s/%s", directory, name);
+    return out;
+}
+
+static ssm_recipe *recipe_of(const char *text)
+{
+    char path[TEST_PATH_MAX + 64];
+    ssm_recipe *recipe;
+    CHECK_OK(ssm__write_file(below("recipe.json", path), text, strlen(text), &err));
+    CHECK_OK(ssm_recipe_read(path, &recipe, &err));
+    return recipe;
+}
+
+/* Two files of two runs are the same bytes. */
+static void check_same(const char *one, const char *other, const char *name)
+{
+    char path[2][2 * TEST_PATH_MAX];
+    ssm__map maps[2];
+    snprintf(path[0], sizeof path[0], "%s/%s/%s", directory, one, name);
+    snprintf(path[1], sizeof path[1], "%s/%s/%s", directory, other, name);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(ssm__map_open(path[i], &maps[i], &err));
+    }
+    if (maps[0].size != maps[1].size || memcmp(maps[0].data, maps[1].data, maps[0].size) != 0) {
+        fail_msg("%s and %s differ", path[0], path[1]);
+    }
+    ssm__map_close(&maps[0]);
+    ssm__map_close(&maps[1]);
+}
+
+/* Stops a run behind `left` steps. */
+static bool stop(void *context, const char *what, int64_t done, int64_t total, const char *unit)
+{
+    int64_t *left = context;
+    (void)what;
+    (void)done;
+    (void)total;
+    (void)unit;
+    return (*left)-- > 0;
+}
+
+static void train(const ssm_recipe *recipe, const char *name, ssm_isa isa, int threads)
+{
+    char path[TEST_PATH_MAX + 64];
+    ssm_train_result result;
+    ssm_pool *pool = test_pool_create(threads);
+    const ssm_train_options options = {.pool = pool, .isa = isa};
+    CHECK_OK(ssm_train(recipe, below(name, path), &options, &result, &err));
+    assert_int_equal(result.steps, 12);
+    assert_non_null(result.evaluation);
+    free(result.evaluation);
+    ssm_pool_free(pool);
+}
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+static void test_threads_and_sets(void **state)
+{
+    static const ssm_isa isas[] = {SSM_ISA_PORTABLE, SSM_ISA_AVX2, SSM_ISA_AVX512};
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    train(recipe, "one", SSM_ISA_AUTO, 1);
+    for (int threads = 2; threads <= 4; threads += 2) {
+        char name[16];
+        snprintf(name, sizeof name, "threads%d", threads);
+        train(recipe, name, SSM_ISA_AUTO, threads);
+        check_same("one", name, "model.safetensors");
+        check_same("one", name, "training/state.safetensors");
+    }
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        if (ssm_isa_supported(isas[i])) {
+            train(recipe, ssm_isa_name(isas[i]), isas[i], 2);
+            check_same("one", ssm_isa_name(isas[i]), "model.safetensors");
+        }
+    }
+    ssm_recipe_free(recipe);
+}
+
+/* Stopped by hand behind every number of steps, and by a kill: the checkpoint of step 4 remains. */
+static void test_resume(void **state)
+{
+    char path[TEST_PATH_MAX + 64];
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    train(recipe, "whole", SSM_ISA_AUTO, 1);
+    for (int64_t steps = 0; steps < 12; steps += 5) {
+        char name[24];
+        snprintf(name, sizeof name, "stopped%d", (int)steps);
+        int64_t left = steps;
+        const ssm_progress progress = {.context = &left, .report = stop};
+        ssm_train_options options = {.progress = &progress};
+        ssm_train_result result;
+        assert_int_equal(ssm_train(recipe, below(name, path), &options, &result, NULL),
+                         SSM_STATUS_INTERRUPTED);
+        options = (ssm_train_options){.resume = true};
+        CHECK_OK(ssm_train(recipe, path, &options, &result, &err));
+        assert_int_equal(result.first_step, steps);
+        free(result.evaluation);
+        check_same("whole", name, "model.safetensors");
+        check_same("whole", name, "training/state.safetensors");
+        check_same("whole", name, "training/result.json");
+    }
+    ssm_train_result again; /* a run that is done stays as it is */
+    const ssm_train_options options = {.resume = true};
+    CHECK_OK(ssm_train(recipe, below("whole", path), &options, &again, &err));
+    assert_int_equal(again.first_step, 12);
+    assert_non_null(again.evaluation);
+    free(again.evaluation);
+    check_same("whole", "stopped5", "model.safetensors");
+    ssm_recipe_free(recipe);
+}
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+typedef struct curve {
+    double first, last;
+    int64_t lines;
+} curve;
+
+static void on_line(void *context, const ssm_train_line *line)
+{
+    curve *c = context;
+    c->first = c->lines == 0 ? line->loss : c->first;
+    c->last = line->loss;
+    c->lines++;
+    assert_true(line->gradient_norm > 0 && isfinite(line->learning_rate));
+}
+
+/* The trained directory, loaded by the engine, gives the loss that the trainer's own pass gives.
+ * 1e-5: both are float32 sums of about a hundred terms, cut differently. */
+static void check_engine(const char *path)
+{
+    enum { COUNT = 40 };
+    ssm_model *model = test_model_open(path, SSM_ISA_AUTO);
+    ssm_session *session = test_session_create(model, NULL, 0);
+    const ssm_config *config = ssm_model_config(model);
+    int32_t ids[COUNT], labels[COUNT] = {0}, used = COUNT;
+    float nll[COUNT];
+    double engine = 0;
+    for (int i = 0; i < COUNT; i++) {
+        ids[i] = (int32_t)(i * 7 % config->vocab_size);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        labels[i] = i + 1 < COUNT ? ids[i + 1] : -1;
+    }
+    CHECK_OK(ssm_session_nll(session, ids, COUNT, nll, &err));
+    for (int i = 0; i + 1 < COUNT; i++) {
+        engine += (double)nll[i];
+    }
+    const ssm__mixer_kind mixers[] = {SSM__MIXER_MAMBA1, SSM__MIXER_MAMBA1};
+    const ssm__network_config own = {.shape = *config, .mixers = mixers};
+    ssm__network *network;
+    ssm__pass *pass;
+    ssm__loss loss;
+    CHECK_OK(ssm__network_create(&own, ssm__kernels_for(SSM_ISA_AUTO), NULL, &network, &err));
+    for (int64_t i = 0; i < ssm__network_count(network); i++) {
+        const ssm__parameter *p = ssm__network_at(network, i);
+        for (int64_t k = 0; k < ssm_checkpoint_count(ssm_model_checkpoint(model)); k++) {
+            const ssm_tensor *tensor = ssm_checkpoint_at(ssm_model_checkpoint(model), k);
+            if (strcmp(tensor->name, p->name) == 0) {
+                memcpy(ssm__network_values(network) + p->at, tensor->data, tensor->bytes);
+            }
+        }
+    }
+    CHECK_OK(ssm__pass_create(network, COUNT, false, &pass, &err));
+    const ssm_train_batch batch = {
+        .rows = 1, .length = COUNT, .ids = ids, .labels = labels, .used = &used};
+    ssm__pass_evaluate(pass, &batch, &loss, NULL, NULL);
+    assert_int_equal(loss.count, COUNT - 1);
+    assert_true(fabs(loss.sum - engine) <= 1e-5 * engine);
+    ssm__pass_free(pass);
+    ssm__network_free(network);
+    ssm_session_free(session);
+    ssm_model_free(model);
+}
+
+static void test_learns(void **state)
+{
+    char path[TEST_PATH_MAX + 64];
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    ssm_train_result result;
+    curve seen = {0};
+    const ssm_train_options options = {.line = on_line, .context = &seen};
+    CHECK_OK(ssm_recipe_set(recipe, "steps", "60", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "shared_layers", "true", &err));
+    CHECK_OK(ssm_train(recipe, below("learned", path), &options, &result, &err));
+    assert_int_equal(seen.lines, 60);
+    /* from the 8 ids' uniform log 8 = 2.08 to that of the 5 letters, and below */
+    assert_true(seen.first > 1.8 && seen.last < 1.7);
+    assert_int_equal(result.tokens, 60 * 2 * 3 * 48);
+    free(result.evaluation);
+    check_engine(path);
+    ssm_recipe_free(recipe);
+}
+
+/* ---- what stops a run ------------------------------------------------------------------------ */
+
+static void expect(const ssm_recipe *recipe, const char *name, bool resume, ssm_status wanted,
+                   const char *says)
+{
+    char path[TEST_PATH_MAX + 64];
+    ssm_train_result result;
+    ssm_error err;
+    ssm_error_clear(&err);
+    const ssm_train_options options = {.resume = resume};
+    const ssm_status status = ssm_train(recipe, below(name, path), &options, &result, &err);
+    if (status != wanted || strstr(err.message, says) == NULL) {
+        fail_msg("status %d, not %d: %s", (int)status, (int)wanted, err.message);
+    }
+    assert_int_equal(result.not_finite, strstr(says, "step") == says);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    train(recipe, "there", SSM_ISA_AUTO, 1);
+    expect(recipe, "there", false, SSM_STATUS_USAGE, "already holds a model");
+    CHECK_OK(ssm_recipe_set(recipe, "lr", "0.02", &err));
+    expect(recipe, "there", true, SSM_STATUS_USAGE, "optimiser.lr is 0.02, was 0.01");
+    CHECK_OK(ssm_recipe_set(recipe, "vocab_size", "5", &err));
+    expect(recipe, "other", false, SSM_STATUS_USAGE, "vocab_size is 5");
+    CHECK_OK(ssm_recipe_set(recipe, "vocab_size", "0", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "mixer", "mamba3", &err));
+    expect(recipe, "other", false, SSM_STATUS_USAGE, "did you mean");
+    CHECK_OK(ssm_recipe_set(recipe, "mixer", "mamba1", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "from", "\"/nowhere\"", &err));
+    expect(recipe, "other", false, SSM_STATUS_FILE, "no such file");
+    ssm_recipe_free(recipe);
+}
+
+static void edit_state(const char *name, size_t at, uint32_t word)
+{
+    char path[TEST_PATH_MAX + 64];
+    ssm__map map;
+    snprintf(path, sizeof path, "%s/%s/training/state.safetensors", directory, name);
+    CHECK_OK(ssm__map_open(path, &map, &err));
+    unsigned char *copy = malloc(map.size);
+    const size_t bytes = map.size;
+    assert_non_null(copy);
+    memcpy(copy, map.data, bytes);
+    ssm__map_close(&map);
+    memcpy(copy + (at < bytes ? at : bytes - 4), &word, sizeof word);
+    CHECK_OK(ssm__write_file(path, copy, bytes, &err));
+    free(copy);
+}
+
+/* Byte of the first weight of a tensor in the state. */
+static size_t weight_at(const char *name, const char *tensor)
+{
+    char path[TEST_PATH_MAX + 64];
+    ssm_safetensors *file;
+    snprintf(path, sizeof path, "%s/%s/training/state.safetensors", directory, name);
+    CHECK_OK(ssm_safetensors_open(path, false, &file, &err));
+    const ssm_tensor *found = ssm_safetensors_find(file, tensor);
+    assert_non_null(found);
+    const size_t at = (size_t)found->file_offset;
+    ssm_safetensors_close(file);
+    return at;
+}
+
+static void test_not_finite(void **state)
+{
+    char path[TEST_PATH_MAX + 64];
+    int64_t left = 4;
+    const ssm_progress progress = {.context = &left, .report = stop};
+    const ssm_train_options options = {.progress = &progress};
+    ssm_train_result result;
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    assert_int_equal(ssm_train(recipe, below("poisoned", path), &options, &result, NULL),
+                     SSM_STATUS_INTERRUPTED);
+    edit_state("poisoned", weight_at("poisoned", "weight.backbone.layers.1.mixer.D"), 0x7FC00000);
+    expect(recipe, "poisoned", true, SSM_STATUS_FAILED,
+           "step 5, batch 8: backbone.layers.1.mixer.D is nan");
+    CHECK_OK(ssm_recipe_set(recipe, "lr", "1000", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "clip", "0", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "steps", "200", &err));
+    expect(recipe, "wild", false, SSM_STATUS_FAILED, "step ");
+    ssm_recipe_free(recipe);
+}
+
+/* A state that was cut short, or is something else, is refused and named. */
+static void test_damaged_state(void **state)
+{
+    char path[TEST_PATH_MAX + 64];
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    train(recipe, "damaged", SSM_ISA_AUTO, 1);
+    below("damaged/training/state.safetensors", path);
+    CHECK_OK(ssm__write_file(path, "short", 5, &err));
+    expect(recipe, "damaged", true, SSM_STATUS_FILE, "");
+    const float one = 1;
+    const ssm_tensor tensor = {
+        .name = "x", .dtype = SSM_DTYPE_F32, .n_dims = 1, .dims = {1}, .data = &one, .bytes = 4};
+    CHECK_OK(ssm_safetensors_write(path, &tensor, 1, NULL, 0, &err));
+    expect(recipe, "damaged", true, SSM_STATUS_FILE, "is not a training state");
+    ssm_recipe_free(recipe);
+}
+
+int main(void)
+{
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
+    const struct CMUnitTest tests[] = {
+        IN_DIRECTORY(test_threads_and_sets), IN_DIRECTORY(test_resume),
+        IN_DIRECTORY(test_learns),           IN_DIRECTORY(test_refusals),
+        IN_DIRECTORY(test_not_finite),       IN_DIRECTORY(test_damaged_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
