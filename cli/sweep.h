@@ -73,6 +73,8 @@ ssm_status cli_sweep_run(cli_sweep *sweep, ssm_error *err);
 const cli_sweep_cell *cli_sweep_beside(const cli_sweep *sweep, const cli_sweep_cell *cell,
                                        const char *rule);
 
+/* `rules` (without those that are hidden), `budgets`, `scopes`. */
+void cli_sweep_json_lists(const cli_sweep *sweep, cli_json *json);
 /* sweep.json, sweep.csv and table.md in the directory; the JSON or the table on stdout. */
 ssm_status cli_sweep_write(const cli_sweep *sweep, ssm_error *err);
 /* The tables as aligned text, or as Markdown with every interval and domain. */

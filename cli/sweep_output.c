@@ -67,6 +67,34 @@ static void json_cell(const cli_sweep *sweep, cli_json *json, const cli_sweep_ce
     cli_json_push(json, json_object_get(json->root, "cells"), object);
 }
 
+/* Of the cells that are there, or say why they are not. */
+static bool is_shown(const cli_sweep *sweep, const char *rule)
+{
+    bool shown = false;
+    for (int64_t i = 0; i < sweep->n_cells; i++) {
+        shown = shown || (sweep->cells[i].rule == rule && !sweep->cells[i].hidden);
+    }
+    return shown;
+}
+
+void cli_sweep_json_lists(const cli_sweep *sweep, cli_json *json)
+{
+    json_t *rules = cli_json_array(json, json->root, "rules");
+    for (int64_t i = 0; i < sweep->n_rules; i++) {
+        if (is_shown(sweep, sweep->rules[i].name)) {
+            cli_json_push(json, rules, json_string(sweep->rules[i].name));
+        }
+    }
+    json_t *budgets = cli_json_array(json, json->root, "budgets");
+    for (int64_t i = 0; i < sweep->n_budgets; i++) {
+        cli_json_push(json, budgets, json_integer(sweep->budgets[i]));
+    }
+    json_t *scopes = cli_json_array(json, json->root, "scopes");
+    for (int64_t i = 0; i < sweep->n_scopes; i++) {
+        cli_json_push(json, scopes, json_string(sweep->scopes[i]));
+    }
+}
+
 static void json_head(const cli_sweep *sweep, cli_json *json)
 {
     const cli_sweep_arguments *args = sweep->args;
@@ -81,6 +109,7 @@ static void json_head(const cli_sweep *sweep, cli_json *json)
     cli_json_integer(json, json->root, "offset", args->offset);
     cli_json_integer(json, json->root, "bootstrap", args->bootstrap);
     cli_json_real(json, json->root, "ridge", args->ridge);
+    cli_sweep_json_lists(sweep, json);
 }
 
 static ssm_status write_json(const cli_sweep *sweep, char **text, size_t *bytes, ssm_error *err)

@@ -401,20 +401,8 @@ static ssm_status count_windows(cli_sweep *sweep, ssm_error *err)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static void put_lists(const cli_sweep *sweep, cli_json *json)
+static void put_texts(const cli_sweep *sweep, cli_json *json)
 {
-    json_t *rules = cli_json_array(json, json->root, "rules");
-    for (int64_t i = 0; i < sweep->n_rules; i++) {
-        cli_json_push(json, rules, json_string(sweep->rules[i].name));
-    }
-    json_t *budgets = cli_json_array(json, json->root, "budgets");
-    for (int64_t i = 0; i < sweep->n_budgets; i++) {
-        cli_json_push(json, budgets, json_integer(sweep->budgets[i]));
-    }
-    json_t *scopes = cli_json_array(json, json->root, "scopes");
-    for (int64_t i = 0; i < sweep->n_scopes; i++) {
-        cli_json_push(json, scopes, json_string(sweep->scopes[i]));
-    }
     json_t *texts = cli_json_array(json, json->root, "text");
     for (int64_t i = 0; i < sweep->corpus.n_files; i++) {
         json_t *text = json_object();
@@ -435,7 +423,8 @@ static ssm_status make_plan(cli_sweep *sweep, ssm_error *err)
     cli_json_integer(&json, json.root, "norm_groups", args->load.norm_groups);
     cli_json_bool(&json, json.root, "exact_chunks", args->load.exact_chunks);
     cli_json_text(&json, json.root, "recording", ssm_recording_get_info(sweep->recording)->digest);
-    put_lists(sweep, &json);
+    cli_sweep_json_lists(sweep, &json);
+    put_texts(sweep, &json);
     cli_json_text(&json, json.root, "protocol", args->protocol);
     cli_json_integer(&json, json.root, "window", args->window);
     cli_json_integer(&json, json.root, "windows", args->windows);

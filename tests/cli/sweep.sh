@@ -217,6 +217,8 @@ expect 0 sweep rec2 m2 "${texts[@]}" --window 96 --windows 1 --offset 4 --bootst
     --budgets 4 --scopes all -o m
 says 'left out, not defined here: rule activity'
 prints 'full, scope group'
+tr -d ' \n' <m/sweep.json | grep -qF '"scopes":["channel","head","group","layer"]' || fail 'no list of scopes'
+! grep -q '"activity"' m/sweep.json || fail 'activity is in the JSON'
 grep -q '^full,group,ghost,4,,2,190,' m/sweep.csv || fail 'ghost has no cell'
 grep -q '^full,channel,ghost,4,,.*give --scope group' m/sweep.csv || fail 'no reason for ghost'
 grep -q '^full,channel,hankel,4,,.*per head, not per channel' m/sweep.csv || fail 'no reason for hankel'
