@@ -237,6 +237,11 @@ static ssm_status read_all(ssm_recipe *recipe, ssm_error *err)
         SSM__TRY(ssm__settings_defaults(&which->table, (char *)recipe + which->into, err));
         SSM__TRY(read_section(which, json_object_get(root, which->table.owner), recipe, err));
     }
+    return SSM_STATUS_OK;
+}
+
+ssm_status ssm__recipe_check(const ssm_recipe *recipe, ssm_error *err)
+{
     if (recipe->schedule.warmup > recipe->schedule.steps) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "schedule: warmup is %" PRId64 " of %" PRId64 " steps; expected at most "
@@ -276,7 +281,15 @@ ssm_status ssm_recipe_read(const char *path, ssm_recipe **out, ssm_error *err)
     json_t *given = NULL;
     *out = NULL;
     SSM__TRY(ssm__json_read(path, RECIPE_BYTES, SSM__JSON_STRICT, &given, err));
-    return create(given, path, out, err);
+    SSM__TRY(create(given, path, out, err));
+    ssm_error own;
+    ssm_error_clear(&own);
+    if (ssm__recipe_check(*out, &own) != SSM_STATUS_OK) {
+        ssm_recipe_free(*out);
+        *out = NULL;
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "%s", own.message);
+    }
+    return SSM_STATUS_OK;
 }
 
 void ssm_recipe_free(ssm_recipe *recipe)

@@ -71,6 +71,10 @@ size_t ssm__json_digits(const json_t *value);
  * `size` bytes; false: they say the same. */
 bool ssm__recipe_differs(const json_t *was, const json_t *is, char *out, size_t size);
 
+/* What one key says about another: looked at when a recipe is read and when it is run, not by
+ * ssm_recipe_set, so that two keys can be set one after the other. Errors: USAGE. */
+ssm_status ssm__recipe_check(const ssm_recipe *recipe, ssm_error *err);
+
 /* The network of a recipe for a task. mixers [n_layers]: memory for config->mixers. Errors: USAGE
  * (contradictions, with the keys). */
 ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,

@@ -185,6 +185,7 @@ static ssm_status go_on(trainer *t, ssm_error *err)
 static ssm_status open_run(trainer *t, ssm_error *err)
 {
     const ssm_recipe *recipe = t->recipe;
+    SSM__TRY(ssm__recipe_check(recipe, err));
     if (recipe->task == NULL) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(recipe->place),
                          "the recipe has no task; expected \"task\": {\"name\": …}");
