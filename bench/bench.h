@@ -63,6 +63,14 @@ ssm_status bench_sample_linear_dx(bench_run *run, const bench_limits *limits, be
 ssm_status bench_sample_linear_dw(bench_run *run, const bench_limits *limits, bench_sample *out,
                                   ssm_error *err);
 
+/* Steps of training, in a file of their own. */
+int64_t bench_train_tokens(const bench_run *run);
+int64_t bench_train_small_tokens(const bench_run *run);
+ssm_status bench_sample_train(bench_run *run, const bench_limits *limits, bench_sample *out,
+                              ssm_error *err);
+ssm_status bench_sample_train_small(bench_run *run, const bench_limits *limits, bench_sample *out,
+                                    ssm_error *err);
+
 /* The recording cases, in a file of their own. */
 ssm_status bench_sample_record(bench_run *run, const bench_limits *limits, bench_sample *out,
                                ssm_error *err);

@@ -430,9 +430,9 @@ static const cli_option bench_options[] = {
      .argument = "LIST",
      .help = "Comma-separated: prefill, decode, record, record_no_head, record_moments, scan, "
              "scan_pruned, scan_pruned_layer, linear_in_proj, linear_out_proj, linear_x_proj, "
-             "linear_dt_proj, linear_dx, linear_dw, gram_heads; "
+             "linear_dt_proj, linear_dx, linear_dw, gram_heads; train, train_small; "
              "operator/NAME is one kernel at one shape on one thread, operators is all of these. "
-             "[default: all but the operators]"},
+             "[default: all but training and the operators]"},
     {.name = "dtype",
      .kind = CLI_CHOICE,
      .into = offsetof(bench_arguments, dtype),
