@@ -16,7 +16,8 @@ typedef struct whole_progress {
     ssm_progress progress; /* what scoring is given */
     const ssm_progress *line;
     int64_t before, total, resumed; /* windows: of earlier cells, of all, from the journal */
-    const cli_sweep_cell *cell;
+    const cli_sweep_cell *cell;     /* the first of those that are scored */
+    int64_t n_parts;                /* how many they are */
 } whole_progress;
 
 /* What was taken from the journal took no time, so the estimate leaves it out. */
@@ -24,7 +25,7 @@ static bool report(void *context, const char *what, int64_t done, int64_t total,
 {
     const whole_progress *w = context;
     char words[128] = "windows; unpruned";
-    const int64_t now = w->before + done - w->resumed;
+    const int64_t now = w->before + done * w->n_parts - w->resumed;
     (void)what;
     (void)total;
     (void)unit;
@@ -128,17 +129,9 @@ static ssm_status offline_error(const cli_sweep *sweep, const ssm_mask *mask, ss
     return SSM_STATUS_OK;
 }
 
-/* The same mask has the same errors under every protocol. */
 static ssm_status offline_errors(const cli_sweep *sweep, cli_sweep_cell *cell, const ssm_mask *mask,
                                  ssm_error *err)
 {
-    for (const cli_sweep_cell *other = sweep->cells; other != cell; other++) {
-        if (other->mask[0] != '\0' && strcmp(other->mask, cell->mask) == 0) {
-            cell->error = other->error;
-            cell->calibration_error = other->calibration_error;
-            return SSM_STATUS_OK;
-        }
-    }
     ssm_status status = offline_error(sweep, mask, SSM_ROLE_EVALUATION, &cell->error, err);
     return status == SSM_STATUS_OK
                ? offline_error(sweep, mask, SSM_ROLE_CALIBRATION, &cell->calibration_error, err)
@@ -147,51 +140,110 @@ static ssm_status offline_errors(const cli_sweep *sweep, cli_sweep_cell *cell, c
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-static ssm_status score(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+/* The cells that differ in nothing but the protocol: one pass scores them all. */
+typedef struct part_list {
+    cli_sweep_cell **cells; /* [n_protocols] */
+    ssm_score_part *parts;  /* the same */
+    char (*series)[300];
+    int64_t n;
+} part_list;
+
+static ssm_status list_parts(const cli_sweep *sweep, const cli_sweep_cell *cell, part_list *out,
+                             ssm_error *err)
+{
+    const size_t most = (size_t)sweep->n_protocols;
+    *out = (part_list){.cells = calloc(most, sizeof *out->cells),
+                       .parts = calloc(most, sizeof *out->parts),
+                       .series = calloc(most, sizeof *out->series)};
+    if (out->cells == NULL || out->parts == NULL || out->series == NULL) {
+        return cli_no_memory(err);
+    }
+    for (int64_t i = 0; i < sweep->n_cells; i++) {
+        cli_sweep_cell *other = &sweep->cells[i];
+        char protocol[48], *series = out->series[out->n];
+        if (other->scope != cell->scope || other->budget != cell->budget ||
+            strcmp(other->rule, cell->rule) != 0) {
+            continue;
+        }
+        cli_protocol_name(sweep->protocols[other->protocol], protocol);
+        snprintf(series, sizeof *out->series, cell->scope == NULL ? "%s/%s" : "%s/%s/%s/%lld",
+                 protocol, cell->rule, cell->scope, (long long)cell->budget);
+        out->parts[out->n] =
+            (ssm_score_part){.continuation = sweep->protocols[other->protocol], .series = series};
+        out->cells[out->n++] = other;
+    }
+    return SSM_STATUS_OK;
+}
+
+static void free_parts(part_list *list)
+{
+    free((void *)list->cells);
+    free(list->parts);
+    free(list->series);
+}
+
+static ssm_status score(cli_sweep *sweep, part_list *list, whole_progress *progress,
                         const ssm_mask *mask, const ssm_adapter *adapter, ssm_error *err)
 {
-    char series[300], protocol[48];
-    cli_protocol_name(sweep->protocols[cell->protocol], protocol);
-    snprintf(series, sizeof series, cell->scope == NULL ? "%s/%s" : "%s/%s/%s/%lld", protocol,
-             cell->rule, cell->scope, (long long)cell->budget);
+    int64_t count = 0;
     ssm_pool *pool = NULL;
     ssm_status status = cli_pool(sweep->context, &pool, err);
-    progress->cell = cell;
+    progress->cell = list->cells[0];
+    progress->n_parts = list->n;
     const ssm_score_options options = {.window = sweep->args->window,
                                        .windows = sweep->args->windows,
                                        .offset = sweep->args->offset,
-                                       .continuation = sweep->protocols[cell->protocol],
                                        .exact_chunks = sweep->args->load.exact_chunks,
                                        .pool = pool,
                                        .progress = &progress->progress,
                                        .journal = sweep->journal,
-                                       .series = series,
                                        .chooser =
                                            adapter != NULL ? ssm_adapt_chooser(adapter) : NULL};
     if (status == SSM_STATUS_OK) {
-        status = ssm_score_windows(sweep->source.model, &sweep->corpus, mask, &options,
-                                   &cell->scored.scores, &cell->scored.count, err);
+        status = ssm_score_parts(sweep->source.model, &sweep->corpus, mask, &options, list->parts,
+                                 list->n, &count, err);
     }
-    progress->before += sweep->windows;
+    for (int64_t i = 0; i < list->n; i++) {
+        list->cells[i]->scored.scores = list->parts[i].scores;
+        list->cells[i]->scored.count = count;
+    }
+    progress->before += sweep->windows * list->n;
     return status;
 }
 
-/* The rule is not defined here: the cell says why, and the sweep goes on. */
-static ssm_status leave_out(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+/* The rule is not defined here: the cells say why, and the sweep goes on. */
+static ssm_status leave_out(cli_sweep *sweep, part_list *list, whole_progress *progress,
                             const ssm_error *why, ssm_error *err)
 {
-    cell->note = strdup(why->message);
-    progress->total -= sweep->windows;
-    return cell->note != NULL ? SSM_STATUS_OK : cli_no_memory(err);
+    for (int64_t i = 0; i < list->n; i++) {
+        list->cells[i]->note = strdup(why->message);
+        progress->total -= sweep->windows;
+        if (list->cells[i]->note == NULL) {
+            return cli_no_memory(err);
+        }
+    }
+    return SSM_STATUS_OK;
 }
 
-static ssm_status run_cell(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+/* What a mask is known by stands in every cell of it. */
+static void share_mask(part_list *list)
+{
+    const cli_sweep_cell *first = list->cells[0];
+    for (int64_t i = 1; i < list->n; i++) {
+        cli_sweep_cell *cell = list->cells[i];
+        cell->error = first->error;
+        cell->calibration_error = first->calibration_error;
+        cell->kept = first->kept;
+        memcpy(cell->mask, first->mask, sizeof cell->mask);
+        memcpy(cell->mask_digest, first->mask_digest, sizeof cell->mask_digest);
+    }
+}
+
+static ssm_status run_rule(cli_sweep *sweep, part_list *list, whole_progress *progress,
                            ssm_error *err)
 {
     const cli_sweep_arguments *args = sweep->args;
-    if (cell->scope == NULL) {
-        return score(sweep, cell, progress, NULL, NULL, err);
-    }
+    cli_sweep_cell *cell = list->cells[0];
     const cli_rule_request request = {.rule = cell->rule,
                                       .budget = cell->budget,
                                       .scope = cell->scope,
@@ -208,19 +260,38 @@ static ssm_status run_cell(cli_sweep *sweep, cli_sweep_cell *cell, whole_progres
                                                   sweep->recording, &request, &adapter, &why)
                                : make_mask(sweep, cell, &request, &mask, &why);
     if (status == SSM_STATUS_USAGE) {
-        return leave_out(sweep, cell, progress, &why, err);
+        return leave_out(sweep, list, progress, &why, err);
     }
     if (status != SSM_STATUS_OK) {
         *err = why;
     }
     if (status == SSM_STATUS_OK && !adapts) {
         status = offline_errors(sweep, cell, &mask, err);
+        share_mask(list);
     }
     if (status == SSM_STATUS_OK) {
-        status = score(sweep, cell, progress, adapts ? NULL : &mask, adapter, err);
+        status = score(sweep, list, progress, adapts ? NULL : &mask, adapter, err);
     }
     ssm_mask_free(&mask);
     ssm_adapt_free(adapter);
+    return status;
+}
+
+/* With all that stands beside it under other protocols; those find it done when their turn comes.
+ */
+static ssm_status run_cell(cli_sweep *sweep, cli_sweep_cell *cell, whole_progress *progress,
+                           ssm_error *err)
+{
+    part_list list;
+    if (cell->note != NULL || cell->scored.scores != NULL) {
+        return SSM_STATUS_OK;
+    }
+    ssm_status status = list_parts(sweep, cell, &list, err);
+    if (status == SSM_STATUS_OK) {
+        status = cell->scope == NULL ? score(sweep, &list, progress, NULL, NULL, err)
+                                     : run_rule(sweep, &list, progress, err);
+    }
+    free_parts(&list);
     return status;
 }
 

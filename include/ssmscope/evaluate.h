@@ -125,6 +125,20 @@ SSM_API ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *c
                                      const ssm_mask *mask, const ssm_score_options *options,
                                      ssm_window_score **scores, int64_t *count, ssm_error *err);
 
+/* The same windows counted from another token on. */
+typedef struct ssm_score_part {
+    int64_t continuation; /* as in the options */
+    const char *series;   /* of the journal; each part its own */
+    /* Result: */
+    ssm_window_score *scores; /* for ssm_scores_free; NULL after an error */
+} ssm_score_part;
+/* ssm_score_windows under n_parts ≥ 1 protocols in one pass, with the same bits. The continuation
+ * and the series of the options are not looked at. */
+SSM_API ssm_status ssm_score_parts(const ssm_model *model, const ssm_corpus *corpus,
+                                   const ssm_mask *mask, const ssm_score_options *options,
+                                   ssm_score_part *parts, int64_t n_parts, int64_t *count,
+                                   ssm_error *err);
+
 /* How far the pruned model's next-token distributions q are from the unpruned model's p, over all
  * scored tokens. */
 enum { SSM_DIVERGENCE_QUANTILES = 9 };

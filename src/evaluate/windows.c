@@ -49,9 +49,14 @@ static ssm_status check_options(const ssm_score_options *o, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+static int64_t first_of(int64_t continuation)
+{
+    return continuation == -1 ? 1 : continuation;
+}
+
 int64_t ssm__windows_first(const ssm_score_options *options)
 {
-    return options->continuation == -1 ? 1 : options->continuation;
+    return first_of(options->continuation);
 }
 
 ssm_status ssm__windows_count(const ssm_corpus *corpus, const ssm_score_options *options,
@@ -101,81 +106,144 @@ ssm_status ssm__windows_choose(const ssm_score_options *options, int64_t domain,
     return ssm_session_set_mask(session, mask, -1, err);
 }
 
-/* Scores one window; token t is scored from position t−1. */
-static ssm_status score(ssm_session *session, const int32_t *ids, const ssm_score_options *o,
-                        float *nll, ssm_window_score *out, ssm_error *err)
+/* One pass over the windows, counted in parts. */
+typedef struct pass {
+    const ssm_corpus *corpus;
+    const ssm_score_options *options;
+    ssm_score_part *parts;
+    int64_t n_parts, total; /* total: windows */
+    float *nll;             /* [window] */
+} pass;
+
+/* Adds up one window from the part's first token on; token t is scored from position t−1. */
+static void add_up(const pass *p, const ssm_score_part *part, ssm_window_score *out)
 {
-    ssm_session_reset(session);
-    SSM__TRY(ssm_session_nll(session, ids, o->window, nll, err));
-    const int64_t first = ssm__windows_first(o);
+    const int64_t first = first_of(part->continuation);
     out->nll = 0.0;
-    out->tokens = o->window - first;
-    for (int64_t t = first; t < o->window; t++) {
-        out->nll += (double)nll[t - 1];
+    out->tokens = p->options->window - first;
+    for (int64_t t = first; t < p->options->window; t++) {
+        out->nll += (double)p->nll[t - 1];
+    }
+}
+
+/* *found: the journal has the window. */
+static ssm_status take(const pass *p, const ssm_score_part *part, int64_t number, bool *found,
+                       ssm_error *err)
+{
+    json_t *line = (json_t *)ssm__journal_find(p->options->journal, part->series, number);
+    json_int_t tokens = 0;
+    *found = line != NULL;
+    if (line &&
+        json_unpack(line, "{s:F, s:I}", "nll", &part->scores[number].nll, "tokens", &tokens) != 0) {
+        return ssm__journal_fail(p->options->journal, part->series, number, err);
+    }
+    part->scores[number].tokens = tokens;
+    return SSM_STATUS_OK;
+}
+
+static ssm_status write_down(const pass *p, const ssm_score_part *part, int64_t number,
+                             ssm_error *err)
+{
+    const ssm_window_score *score = &part->scores[number];
+    return p->options->journal ? ssm__journal_add(p->options->journal, part->series, number,
+                                                  json_pack("{s:f, s:I}", "nll", score->nll,
+                                                            "tokens", (json_int_t)score->tokens),
+                                                  err)
+                               : SSM_STATUS_OK;
+}
+
+/* From the journal where it has the window, else from the model, which runs once for all parts. */
+static ssm_status score(const pass *p, ssm_session *session, int64_t domain, const int32_t *ids,
+                        int64_t number, ssm_error *err)
+{
+    bool ran = false;
+    for (int64_t i = 0; i < p->n_parts; i++) {
+        bool found = false;
+        p->parts[i].scores[number].domain = domain;
+        SSM__TRY(take(p, &p->parts[i], number, &found, err));
+        if (found) {
+            continue;
+        }
+        if (!ran) {
+            SSM__TRY(ssm__windows_choose(p->options, domain, ids, session, err));
+            ssm_session_reset(session);
+            SSM__TRY(ssm_session_nll(session, ids, p->options->window, p->nll, err));
+            ran = true;
+        }
+        add_up(p, &p->parts[i], &p->parts[i].scores[number]);
+        SSM__TRY(write_down(p, &p->parts[i], number, err));
     }
     return SSM_STATUS_OK;
 }
 
-/* From the journal where it has the window, else from the model. */
-static ssm_status take_or_score(ssm_session *session, const int32_t *ids,
-                                const ssm_score_options *o, int64_t number, float *nll,
-                                ssm_window_score *out, ssm_error *err)
+static ssm_status score_all(const pass *p, ssm_session *session, const int64_t *windows,
+                            ssm_error *err)
 {
-    json_t *line = (json_t *)ssm__journal_find(o->journal, o->series, number);
-    if (line) {
-        json_int_t tokens = 0;
-        if (json_unpack(line, "{s:F, s:I}", "nll", &out->nll, "tokens", &tokens) != 0) {
-            return ssm__journal_fail(o->journal, o->series, number, err);
-        }
-        out->tokens = tokens;
-        return SSM_STATUS_OK;
-    }
-    SSM__TRY(ssm__windows_choose(o, out->domain, ids, session, err));
-    SSM__TRY(score(session, ids, o, nll, out, err));
-    return o->journal ? ssm__journal_add(o->journal, o->series, number,
-                                         json_pack("{s:f, s:I}", "nll", out->nll, "tokens",
-                                                   (json_int_t)out->tokens),
-                                         err)
-                      : SSM_STATUS_OK;
-}
-
-static ssm_status score_all(ssm_session *session, const ssm_corpus *corpus,
-                            const ssm_score_options *o, const int64_t *windows,
-                            ssm_window_score *scores, int64_t count, float *nll, ssm_error *err)
-{
+    const ssm_score_options *o = p->options;
     int64_t done = 0;
-    for (int64_t d = 0; d < corpus->n_domains; d++) {
+    for (int64_t d = 0; d < p->corpus->n_domains; d++) {
         for (int64_t w = 0; w < windows[d]; w++, done++) {
-            const int32_t *ids = corpus->domains[d].ids.data + (o->offset + w) * o->window;
-            scores[done].domain = d;
-            SSM__TRY(take_or_score(session, ids, o, done, nll, &scores[done], err));
-            SSM__TRY(ssm__windows_report(o, scores, done + 1, count, err));
+            const int32_t *ids = p->corpus->domains[d].ids.data + (o->offset + w) * o->window;
+            SSM__TRY(score(p, session, d, ids, done, err));
+            SSM__TRY(ssm__windows_report(o, p->parts[0].scores, done + 1, p->total, err));
         }
     }
     return SSM_STATUS_OK;
 }
 
-static ssm_status score_windows(const ssm_model *model, const ssm_corpus *corpus,
-                                const ssm_mask *mask, const ssm_score_options *options,
-                                const int64_t *windows, ssm_window_score *scores, int64_t total,
-                                ssm_error *err)
+static ssm_status run_session(const pass *p, const ssm_model *model, const ssm_mask *mask,
+                              const int64_t *windows, ssm_error *err)
 {
-    float *nll = malloc((size_t)options->window * sizeof *nll);
-    if (!nll) {
-        return ssm__fail_memory(err, "window scores", (size_t)options->window * sizeof *nll);
-    }
     ssm_session *session = NULL;
-    const ssm_session_options session_options = {.pool = options->pool,
-                                                 .exact_chunks = options->exact_chunks};
-    ssm_status status = ssm_session_create(model, &session_options, &session, err);
+    const ssm_session_options options = {.pool = p->options->pool,
+                                         .exact_chunks = p->options->exact_chunks};
+    ssm_status status = ssm_session_create(model, &options, &session, err);
     if (status == SSM_STATUS_OK) {
-        status = ssm_session_set_mask(session, options->chooser ? NULL : mask, -1, err);
+        status = ssm_session_set_mask(session, p->options->chooser ? NULL : mask, -1, err);
     }
-    if (status == SSM_STATUS_OK) {
-        status = score_all(session, corpus, options, windows, scores, total, nll, err);
-    }
+    status = status == SSM_STATUS_OK ? score_all(p, session, windows, err) : status;
     ssm_session_free(session);
-    free(nll);
+    return status;
+}
+
+static ssm_status run_parts(pass *p, const ssm_model *model, const ssm_mask *mask, int64_t *windows,
+                            ssm_error *err)
+{
+    const size_t bytes = (size_t)p->options->window * sizeof *p->nll;
+    for (int64_t i = 0; i < p->n_parts; i++) {
+        ssm_score_options options = *p->options;
+        options.continuation = p->parts[i].continuation;
+        SSM__TRY(ssm__windows_count(p->corpus, &options, windows, &p->total, err));
+        p->parts[i].scores = calloc((size_t)p->total + 1, sizeof *p->parts[i].scores);
+        if (!p->parts[i].scores) {
+            return ssm__fail_memory(err, "window scores",
+                                    (size_t)p->total * sizeof *p->parts[i].scores);
+        }
+    }
+    p->nll = malloc(bytes);
+    return p->nll ? run_session(p, model, mask, windows, err)
+                  : ssm__fail_memory(err, "window scores", bytes);
+}
+
+ssm_status ssm_score_parts(const ssm_model *model, const ssm_corpus *corpus, const ssm_mask *mask,
+                           const ssm_score_options *options, ssm_score_part *parts, int64_t n_parts,
+                           int64_t *count, ssm_error *err)
+{
+    pass p = {.corpus = corpus, .options = options, .parts = parts, .n_parts = n_parts};
+    int64_t *windows = calloc((size_t)corpus->n_domains + 1, sizeof *windows);
+    *count = 0;
+    for (int64_t i = 0; i < n_parts; i++) {
+        parts[i].scores = NULL;
+    }
+    const ssm_status status = windows ? run_parts(&p, model, mask, windows, err)
+                                      : ssm__fail_memory(err, "window counts", 0);
+    free(windows);
+    free(p.nll);
+    for (int64_t i = 0; i < n_parts && status != SSM_STATUS_OK; i++) {
+        free(parts[i].scores);
+        parts[i].scores = NULL;
+    }
+    *count = status == SSM_STATUS_OK ? p.total : 0;
     return status;
 }
 
@@ -183,26 +251,10 @@ ssm_status ssm_score_windows(const ssm_model *model, const ssm_corpus *corpus, c
                              const ssm_score_options *options, ssm_window_score **scores,
                              int64_t *count, ssm_error *err)
 {
-    *scores = NULL;
-    *count = 0;
-    int64_t total = 0;
-    int64_t *windows = calloc((size_t)corpus->n_domains + 1, sizeof *windows);
-    ssm_window_score *result = NULL;
-    ssm_status status = windows ? ssm__windows_count(corpus, options, windows, &total, err)
-                                : ssm__fail_memory(err, "window counts", 0);
-    if (status == SSM_STATUS_OK) {
-        result = calloc((size_t)total + 1, sizeof *result);
-        status = result ? score_windows(model, corpus, mask, options, windows, result, total, err)
-                        : ssm__fail_memory(err, "window scores", (size_t)total * sizeof *result);
-    }
-    free(windows);
-    if (status != SSM_STATUS_OK) {
-        free(result);
-        return status;
-    }
-    *scores = result;
-    *count = total;
-    return SSM_STATUS_OK;
+    ssm_score_part whole = {.continuation = options->continuation, .series = options->series};
+    const ssm_status status = ssm_score_parts(model, corpus, mask, options, &whole, 1, count, err);
+    *scores = whole.scores;
+    return status;
 }
 
 ssm_status ssm_score_count(const ssm_corpus *corpus, const ssm_score_options *options,
