@@ -355,9 +355,10 @@ static ssm_status fail_unknown(const char *key, ssm_error *err)
 /* JSON, or a text. NULL: out of memory. */
 static json_t *parse_value(const char *text)
 {
-    json_error_t error;
-    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
-    return value != NULL ? value : json_string(text);
+    json_t *value = NULL;
+    const ssm_status status =
+        ssm__json_parse("", -1, text, strlen(text), SSM__JSON_STRICT, &value, NULL);
+    return status == SSM_STATUS_FILE ? json_string(text) : value;
 }
 
 static ssm_status put(json_t *root, const char *key, const char *value, ssm_error *err)
@@ -380,12 +381,14 @@ static ssm_status put(json_t *root, const char *key, const char *value, ssm_erro
             return ssm__fail_memory(err, "a recipe", 0);
         }
     }
-    json_t *parsed = parse_value(value);
-    if (parsed == NULL || json_object_set_new(parent, dot == NULL ? key : dot + 1, parsed) != 0) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "%s cannot be set to %.100s", key,
-                         value);
+    if (!json_is_object(parent)) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "%.100s is no section of the recipe",
+                         name);
     }
-    return SSM_STATUS_OK;
+    json_t *parsed = parse_value(value);
+    return parsed == NULL || json_object_set_new(parent, dot == NULL ? key : dot + 1, parsed) != 0
+               ? ssm__fail_memory(err, "a recipe", strlen(value))
+               : SSM_STATUS_OK;
 }
 
 ssm_status ssm_recipe_set(ssm_recipe *recipe, const char *key, const char *value, ssm_error *err)

@@ -17,10 +17,7 @@ static const char schema[] = "ssmscope.training_state/1";
 
 bool ssm__has_state(const char *directory)
 {
-    char *path = ssm__path_join(directory, "training/state.safetensors");
-    const bool there = path != NULL && ssm__is_file(path);
-    free(path);
-    return there;
+    return ssm__holds_file(directory, "training/state.safetensors"); /* needs no memory */
 }
 
 static float *array(const ssm__optimiser *optimiser, int i)

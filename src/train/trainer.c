@@ -368,22 +368,31 @@ static ssm_status write_result(const trainer *t, ssm_error *err)
     return status;
 }
 
-/* Of a run that is resumed at its end. */
-static void read_result(trainer *t)
+/* Of a run that is resumed at its end; a result that cannot be read is made again. */
+static ssm_status read_result(trainer *t, ssm_error *err)
 {
     char *path = ssm__path_join(t->directory, "training/result.json");
     json_t *result = NULL;
-    if (path != NULL && t->evaluation == NULL &&
-        ssm__json_read(path, 1 << 22, SSM__JSON_STRICT, &result, NULL) == SSM_STATUS_OK) {
-        t->evaluation = json_incref(json_object_get(result, "evaluation"));
+    if (path == NULL) {
+        return ssm__fail_memory(err, "a path", strlen(t->directory));
     }
+    ssm_error own;
+    ssm_error_clear(&own);
+    const ssm_status status = ssm__is_file(path)
+                                  ? ssm__json_read(path, 1 << 22, SSM__JSON_STRICT, &result, &own)
+                                  : SSM_STATUS_OK;
+    json_t *evaluation = json_object_get(result, "evaluation");
+    t->evaluation = json_is_object(evaluation) ? json_incref(evaluation) : NULL;
     json_decref(result);
     free(path);
+    return status == SSM_STATUS_MEMORY ? ssm__fail_memory(err, "a result", 0) : SSM_STATUS_OK;
 }
 
 static ssm_status finish_run(trainer *t, ssm_error *err)
 {
-    read_result(t);
+    if (t->evaluation == NULL) {
+        SSM__TRY(read_result(t, err));
+    }
     if (t->evaluation == NULL && t->recipe->evaluate.rows > 0) { /* killed in between */
         SSM__TRY(evaluate(t, err));
     }
