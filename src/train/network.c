@@ -340,7 +340,8 @@ static void draw_other(const ssm__parameter *p, uint64_t seed, float *out)
         return;
     }
     ssm_rng rng = ssm_rng_create(seed, p->name);
-    const double bound = 1 / sqrt((double)(p->count / p->dims[0]));
+    const int64_t fan_in = p->count / p->dims[0];
+    const double bound = 1 / sqrt((double)fan_in);
     for (int64_t i = 0; i < p->count; i++) {
         out[i] = (float)(bound * (2 * ssm_rng_uniform(&rng) - 1));
     }

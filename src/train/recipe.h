@@ -65,8 +65,8 @@ struct ssm_recipe {
 /* All settings as they hold; the task's are `settings` (JSON text of ssm_train_task_settings, with
  * the name added) or as given when NULL. New reference; NULL: out of memory. */
 json_t *ssm__recipe_json(const ssm_recipe *recipe, const ssm_train_task *task);
-/* Digits that all reals of a value need to be read back exactly. */
-size_t ssm__json_digits(const json_t *value);
+/* Digits that all reals of an object need to be read back exactly. */
+size_t ssm__json_digits(const json_t *root);
 /* "optimiser.lr is 0.002, was 0.001; …" of two recipes as ssm__recipe_json writes them, at most
  * `size` bytes; false: they say the same. */
 bool ssm__recipe_differs(const json_t *was, const json_t *is, char *out, size_t size);

@@ -41,6 +41,6 @@ typedef struct ssm__weight_product {
     float *dw;
 } ssm__weight_product;
 
-void ssm__weight_products(const ssm__run *run, const ssm__weight_product *products, int count);
+void ssm__weight_products(const ssm__run *run, const ssm__weight_product *list, int count);
 
 #endif
