@@ -17,9 +17,10 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_math.h"
+#include "kernels/body_ssd_tile.h"
 #include "kernels/unroll.h"
 
-enum { SSD_MOST_ROWS = 8, SSD_MOST_COLS = 2, SSD_STEP = SSM__TILE_ROWS * SSM__LANES };
+enum { SSD_STEP = SSM__TILE_ROWS * SSM__LANES };
 
 /* What all groups of a head share, and the scaled inputs of the groups under way. */
 typedef struct ssd_chunk {
@@ -29,34 +30,7 @@ typedef struct ssd_chunk {
     float scaled[SSD_MOST_COLS * SSM__TILE * SSM__LANES]; /* weight_s·u_s */
 } ssd_chunk;
 
-/* Row factors: that of row r in step k is at data[r·row + k·step]. */
-typedef struct ssd_factors {
-    const float *data;
-    ptrdiff_t row, step;
-} ssd_factors;
-
-/* sum[r][c] += factor(r, k)·v[c·v_group + k·16] for k < count. rows, cols are constants. */
-SSM__INLINE void ssd_products(v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS], ssd_factors f, const float *v,
-                              ptrdiff_t v_group, int64_t count, const int rows, const int cols)
-{
-    for (int64_t k = 0; k < count; k++) {
-        v16 right[SSD_MOST_COLS];
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            right[c] = v16_load(v + c * v_group + k * 16);
-        }
-        SSM__UNROLL
-        for (int r = 0; r < rows; r++) {
-            const v16 left = v16_set(f.data[r * f.row + k * f.step]);
-            SSM__UNROLL
-            for (int c = 0; c < cols; c++) {
-                sum[r][c] = v16_fma(left, right[c], sum[r][c]);
-            }
-        }
-    }
-}
-
-/* The same for the triangle on the diagonal: step k takes part in rows r ≥ k only. */
+/* As ssd_products for the triangle on the diagonal: step k takes part in rows r ≥ k only. */
 SSM__INLINE void ssd_triangle(v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS], const float *mix,
                               const float *u, const int rows, const int cols)
 {

@@ -7,6 +7,8 @@
 #include "kernels/body_norm_backward.h"
 #include "kernels/body_conv_backward.h"
 #include "kernels/body_scan_backward.h"
+#include "kernels/body_ssd_backward.h"
+#include "kernels/body_gated_norm_backward.h"
 #include "kernels/body_loss.h"
 #include "kernels/body_optimiser.h"
 
@@ -30,6 +32,15 @@
         .cross_entropy = kernel_cross_entropy,                                                     \
         .adamw = kernel_adamw,                                                                     \
         .squared_norm = kernel_squared_norm,                                                       \
+        .ssd = {                                                                                   \
+            .state_backward = kernel_ssd_state_backward,                                           \
+            .backward = kernel_ssd_backward,                                                       \
+            .gated_norm = kernel_training_gated_norm,                                              \
+            .gated_norm_backward = kernel_gated_norm_backward,                                     \
+            .lane_products = kernel_lane_products,                                                 \
+            .softplus_backward = kernel_softplus_backward,                                         \
+            .to_lanes = kernel_to_lanes,                                                           \
+        },                                                                                         \
     }
 /* clang-format on */
 

@@ -8,3 +8,10 @@ int64_t ssm__scan_backward_scratch(int64_t tokens, int64_t d_state)
     const int64_t pieces = (tokens + SSM__SCAN_PIECE - 1) / SSM__SCAN_PIECE;
     return (pieces + 2 * SSM__SCAN_PIECE + 2) * d_state * 16;
 }
+
+int64_t ssm__ssd_backward_scratch(int64_t d_state, int64_t groups)
+{
+    /* three tiles of pairs; u, S and h with tokens or modes in the lanes; four tiles of lanes */
+    return 3 * SSM__TILE * SSM__TILE + groups * 16 * (SSM__TILE + 2 * d_state) +
+           4 * SSM__TILE * SSM__LANES;
+}

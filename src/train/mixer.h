@@ -75,6 +75,7 @@ const char *const *ssm__mixer_names(void);
 bool ssm__mixer_parse(const char *name, ssm__mixer_kind *out);
 
 extern const ssm__mixer ssm__mixer_mamba1;
+extern const ssm__mixer ssm__mixer_mamba2;
 extern const ssm__mixer ssm__mixer_mlp;
 
 #endif

@@ -1,5 +1,6 @@
 /* train/recipe_network.c: the network that a recipe and a task ask for. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -30,6 +31,28 @@ static ssm_status choose_mixers(const ssm__recipe_model *model, ssm__mixer_kind 
     return SSM_STATUS_OK;
 }
 
+/* Sizes of Mamba-2's block, where a layer has one. */
+static void add_heads(const ssm__recipe_model *m, const ssm__mixer_kind *mixers, ssm_config *shape)
+{
+    bool block = false;
+    for (int64_t layer = 0; layer < m->n_layers; layer++) {
+        const ssm__mixer_kind kind = mixers[layer];
+        block = block || kind == SSM__MIXER_MAMBA2 || kind == SSM__MIXER_LINEAR_ATTENTION ||
+                kind == SSM__MIXER_GLA || kind == SSM__MIXER_H3;
+        shape->family = kind == SSM__MIXER_MAMBA1 ? SSM_FAMILY_MAMBA : shape->family;
+    }
+    if (!block) {
+        return;
+    }
+    shape->n_heads = shape->d_inner / m->head_dim;
+    shape->head_dim = m->head_dim;
+    shape->n_groups = shape->norm_groups = m->n_groups;
+    shape->d_ssm = shape->d_inner;
+    shape->gated_norm = true;
+    shape->dt_limit_high = (double)INFINITY;
+    shape->mixer_norm_eps = m->norm_eps;
+}
+
 ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
                                ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err)
 {
@@ -41,8 +64,8 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
                          "; expected %" PRId64 " or more, or 0",
                          m->vocab_size, task->name, task->vocab_size - 1, task->vocab_size);
     }
-    const ssm_config shape = {
-        .family = mixers[0] == SSM__MIXER_MAMBA1 ? SSM_FAMILY_MAMBA : SSM_FAMILY_MAMBA2,
+    ssm_config shape = {
+        .family = SSM_FAMILY_MAMBA2, /* unless there is a layer of Mamba-1 */
         .vocab_size = m->vocab_size != 0 ? m->vocab_size : task->vocab_size,
         .d_model = m->d_model,
         .n_layers = m->n_layers,
@@ -57,6 +80,7 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
         .eos_id = -1,
         .pad_id = -1,
     };
+    add_heads(m, mixers, &shape);
     *out = (ssm__network_config){.shape = shape,
                                  .mixers = mixers,
                                  .norm = (ssm__norm_kind)m->norm,

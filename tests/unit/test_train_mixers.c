@@ -1,0 +1,208 @@
+/* Gradients of the mixers beside Mamba-1 against the reference; bits of threads, instruction sets.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "test_network.h"
+#include "test_session.h"
+#include "train/checkpointing.h"
+
+/* float32 against float64: chains of a few hundred terms whose roundings are 6e-8 each; measured
+ * below 9e-6. */
+static const double bound = 2e-5;
+
+static void compare(const ssm__network_config *config, int64_t rows, int64_t length)
+{
+    ssm__network *network = toy_network_create(config, SSM_ISA_AUTO, NULL);
+    ssm_train_batch batch = toy_batch(config, rows, length);
+    check_against_reference(network, &batch, bound);
+    toy_batch_free(&batch);
+    ssm__network_free(network);
+}
+
+/* Four heads of 9 channels, 5 modes, two groups: no size is a multiple of 16. */
+static ssm__network_config toy_block(const ssm__mixer_kind *mixers, int64_t layers)
+{
+    ssm__network_config config = toy_network();
+    config.mixers = mixers;
+    config.shape.family = SSM_FAMILY_MAMBA2;
+    config.shape.n_layers = layers;
+    config.shape.n_heads = 4;
+    config.shape.head_dim = 9;
+    config.shape.d_ssm = 36;
+    config.shape.n_groups = 2;
+    config.shape.norm_groups = 2;
+    config.shape.gated_norm = true;
+    config.shape.mixer_norm_eps = 1e-5;
+    config.shape.dt_limit_high = (double)INFINITY;
+    return config;
+}
+
+static const ssm__mixer_kind mamba2_layers[] = {SSM__MIXER_MAMBA2, SSM__MIXER_MAMBA2,
+                                                SSM__MIXER_MAMBA2};
+
+static void test_mamba2_lengths(void **state)
+{
+    (void)state;
+    const ssm__network_config config = toy_block(mamba2_layers, 2);
+    compare(&config, 5, 37);
+    compare(&config, 2, 2);
+    compare(&config, 3, 64);
+    compare(&config, 7, 300);
+}
+
+/* Heads of one and of three groups of lanes that are used without a copy, 1, 2 and 4 groups. */
+static void test_mamba2_groups(void **state)
+{
+    (void)state;
+    for (int64_t groups = 1; groups <= 4; groups *= 2) {
+        ssm__network_config config = toy_block(mamba2_layers, 2);
+        config.shape.n_groups = config.shape.norm_groups = groups;
+        compare(&config, 3, 70);
+        config.shape.d_inner = config.shape.d_ssm = 192;
+        config.shape.head_dim = 48;
+        config.shape.d_state = 32;
+        compare(&config, 2, 70);
+    }
+}
+
+static void test_mamba2_forms(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(mamba2_layers, 2);
+    config.shape.norm_before_gate = true;
+    compare(&config, 3, 70);
+    config.shape.norm_groups = 1;
+    compare(&config, 3, 70);
+    config.shape.norm_before_gate = false;
+    compare(&config, 3, 70);
+    config.shape.gated_norm = false;
+    config.shape.D_per_channel = true;
+    compare(&config, 3, 70);
+    config.shape.dt_limit_low = 0.02;
+    config.shape.dt_limit_high = 0.05;
+    compare(&config, 3, 70);
+}
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+/* Gradients of one pass, for free(). */
+static float *gradients_of(const ssm__network_config *config, ssm_isa isa, int threads,
+                           size_t *bytes)
+{
+    ssm_pool *pool = NULL;
+    assert_int_equal(ssm_pool_create(threads, &pool, NULL), SSM_STATUS_OK);
+    ssm__network *network = toy_network_create(config, isa, pool);
+    ssm_train_batch batch = toy_batch(config, 9, 150);
+    toy_gradients(network, &batch, NULL);
+    *bytes = (size_t)ssm__network_floats(network) * sizeof(float);
+    float *copy = malloc(*bytes);
+    assert_non_null(copy);
+    memcpy(copy, ssm__network_gradients(network), *bytes);
+    toy_batch_free(&batch);
+    ssm__network_free(network);
+    ssm_pool_free(pool);
+    return copy;
+}
+
+static void same_bits(const ssm__network_config *config)
+{
+    const ssm_isa isas[] = {SSM_ISA_PORTABLE, SSM_ISA_AVX2, SSM_ISA_AVX512};
+    size_t bytes;
+    float *wanted = gradients_of(config, SSM_ISA_AUTO, 1, &bytes);
+    for (int threads = 2; threads <= 4; threads++) {
+        float *other = gradients_of(config, SSM_ISA_AUTO, threads, &bytes);
+        assert_memory_equal(wanted, other, bytes);
+        free(other);
+    }
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        if (ssm_isa_supported(isas[i])) {
+            float *other = gradients_of(config, isas[i], 2, &bytes);
+            assert_memory_equal(wanted, other, bytes);
+            free(other);
+        }
+    }
+    free(wanted);
+}
+
+static void test_mamba2_bits(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(mamba2_layers, 2);
+    same_bits(&config);
+    config.shape.n_groups = config.shape.norm_groups = 1;
+    config.shape.d_inner = config.shape.d_ssm = 192;
+    config.shape.head_dim = 48;
+    config.shape.d_state = 32;
+    same_bits(&config);
+}
+
+/* ---- what is trained is what is run ---------------------------------------------------------- */
+
+/* −log p of every next token, by the engine that loads the written directory and by the pass.
+ * 4e-6: both are float32 sums of about a hundred terms, cut differently. */
+static void engine_agrees(const ssm__network_config *config)
+{
+    enum { LENGTH = 70 };
+    char directory[TEST_PATH_MAX];
+    ssm_error err;
+    ssm__network *network = toy_network_create(config, SSM_ISA_AUTO, NULL);
+    ssm_train_batch batch = toy_batch(config, 1, LENGTH);
+    test_make_directory(directory);
+    assert_int_equal(ssm__write_model(network, directory, &err), SSM_STATUS_OK);
+    ssm_model *model = test_model_open(directory, SSM_ISA_AUTO);
+    ssm_session *session = test_session_create(model, NULL, 0);
+    float nll[LENGTH];
+    assert_int_equal(ssm_session_nll(session, batch.ids, LENGTH, nll, &err), SSM_STATUS_OK);
+    ssm__pass *pass;
+    assert_int_equal(ssm__pass_create(network, LENGTH, false, &pass, &err), SSM_STATUS_OK);
+    double worst = 0, largest = 0;
+    for (int t = 0; t + 1 < LENGTH; t++) {
+        ssm__loss loss;
+        for (int i = 0; i < LENGTH; i++) {
+            batch.labels[i] = i == t ? batch.ids[t + 1] : -1;
+        }
+        ssm__pass_evaluate(pass, &batch, &loss, NULL, NULL);
+        worst = fmax(worst, fabs(loss.sum - (double)nll[t]));
+        largest = fmax(largest, fabs(loss.sum));
+    }
+    print_message("engine: off by %.2g of %.3g\n", worst, largest);
+    assert_true(largest > 1);
+    assert_true(worst <= 4e-6 * largest);
+    ssm__pass_free(pass);
+    ssm_session_free(session);
+    ssm_model_free(model);
+    test_remove_directory(directory);
+    toy_batch_free(&batch);
+    ssm__network_free(network);
+}
+
+static void test_mamba2_engine(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(mamba2_layers, 3);
+    engine_agrees(&config);
+    config.shape.n_groups = config.shape.norm_groups = 1;
+    config.shape.tied = true;
+    engine_agrees(&config);
+    config.norm = SSM__NORM_LAYER; /* the authors' layout */
+    config.shape.d_mlp = 17;
+    engine_agrees(&config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mamba2_lengths), cmocka_unit_test(test_mamba2_groups),
+        cmocka_unit_test(test_mamba2_forms),   cmocka_unit_test(test_mamba2_bits),
+        cmocka_unit_test(test_mamba2_engine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
