@@ -9,8 +9,9 @@ int64_t cli_plan_layers_with_states(const ssm_checkpoint *checkpoint);
 /* What one stream of text carries along: per layer states and the last inputs of the convolution,
  * float32. */
 int64_t cli_plan_state_bytes(const ssm_checkpoint *checkpoint);
-/* The part of it that one kept mode of every channel takes: under a mask that keeps r of N in every
- * channel of a layer of Mamba-1 the state is N − r of these smaller. */
+/* The part of it that one mode of every channel takes: under a mask that keeps r of N modes in
+ * every channel (Mamba-2: the same in all channels of a head) the state is N − r of these smaller.
+ */
 int64_t cli_plan_mode_bytes(const ssm_checkpoint *checkpoint);
 /* What it grows by with every token: keys and values. */
 int64_t cli_plan_token_bytes(const ssm_checkpoint *checkpoint);

@@ -146,11 +146,12 @@ SSM_API size_t ssm_session_token_size(const ssm_model *model);
 SSM_API void ssm_session_reset(ssm_session *session);
 SSM_API int64_t ssm_session_position(const ssm_session *session);
 /* Copies the mask in; NULL removes it. layer −1: all layers; else only that layer is pruned. From
- * then on the session carries the kept modes' states alone and computes no others, unless it was
- * created with full_state (the results of Mamba-1 are the same bits). Behind the first token the
- * states of what the new mask keeps go along, so a text can go on pruned; the way back is a USAGE
- * error (a mode whose state was not carried), and nothing has changed: reset first. Other errors:
- * USAGE (shapes differ from the model's), MEMORY. */
+ * then on the session carries the kept modes' states alone and computes no others (Mamba-2: where
+ * the channels of a head keep the same), unless it was created with full_state: the same bits, but
+ * for Mamba-2's chunked form. Behind the first token the states of what the new mask keeps go
+ * along, so a text can go on pruned; the way back is a USAGE error (a mode whose state was not
+ * carried), and nothing has changed: reset first. Other errors: USAGE (shapes differ from the
+ * model's), MEMORY. */
 SSM_API ssm_status ssm_session_set_mask(ssm_session *session, const ssm_mask *mask, int64_t layer,
                                         ssm_error *err);
 /* Borrowed until replaced; NULL removes it. */

@@ -312,7 +312,13 @@ static ssm_status deploy(heads_verifier *v, int64_t layer, int64_t window, int s
     ssm__session_reset_layer(v->session, layer);
     v->capture_v = v->v_pruned;
     v->capture_y = v->y_pruned;
-    SSM__TRY(ssm__session_layer(v->session, layer, v->tokens, err));
+    /* By the recurrence, as the recorded pass: the difference is the dropped modes', not the
+     * chunked form's rounding. */
+    const bool exact_chunks = v->session->exact_chunks;
+    v->session->exact_chunks = true;
+    const ssm_status status = ssm__session_layer(v->session, layer, v->tokens, err);
+    v->session->exact_chunks = exact_chunks;
+    SSM__TRY(status);
     SSM__TRY(ssm_session_set_mask(v->session, NULL, -1, err));
 
     ssm_verify_deployment *d = &v->of->out->deployment[v->of->out->n_deployment++];

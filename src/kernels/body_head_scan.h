@@ -24,13 +24,14 @@ typedef struct head_subtile {
     float even[HEAD_SUBTILE * 16], odd[HEAD_SUBTILE * 16];
 } head_subtile;
 
-/* Modes first … first+count−1 over `tokens` tokens. count, masked, recorded (moments) and stored
- * (modes) are constants where this is inlined. */
+/* Modes first … first+count−1 over `tokens` tokens. count, masked, recorded (moments), stored
+ * (modes) and tail (all of one parity) are constants where this is inlined. */
 SSM__INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64_t t0,
                             int64_t tokens, int64_t first, const int count, const bool masked,
-                            const bool recorded, const bool stored)
+                            const bool recorded, const bool stored, const bool tail)
 {
     const int64_t N = a->d_state;
+    float *sum0 = tail && a->tail_odd ? s->odd : s->even;
     v16 state[HEAD_MOST_MODES], energy[HEAD_MOST_MODES], state_sum[HEAD_MOST_MODES];
     SSM__UNROLL
     for (int i = 0; i < count; i++) {
@@ -47,8 +48,8 @@ SSM__INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
         const v16 gate = v16_load(s->gate + t * 16);
         const float *B = a->B + (t0 + t) * a->bc_stride + first;
         const float *C = a->C + (t0 + t) * a->bc_stride + first;
-        v16 even = v16_load(s->even + t * 16);
-        v16 odd = v16_load(s->odd + t * 16);
+        v16 even = v16_load(sum0 + t * 16);
+        v16 odd = tail ? even : v16_load(s->odd + t * 16);
         SSM__UNROLL
         for (int i = 0; i < count; i++) {
             state[i] = v16_fma(decay, state[i], v16_mul(input, v16_set(B[i])));
@@ -57,7 +58,7 @@ SSM__INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
             if (masked) {
                 mode = v16_mul(mode, v16_load(a->keep + (first + i) * 16));
             }
-            if (i % 2 == 0) { /* first is even */
+            if (tail || i % 2 == 0) { /* first is even */
                 even = v16_add(even, mode);
             } else {
                 odd = v16_add(odd, mode);
@@ -70,8 +71,10 @@ SSM__INLINE void head_modes(const ssm__head_scan_args *a, head_subtile *s, int64
                 state_sum[i] = v16_fma(state[i], state[i], state_sum[i]);
             }
         }
-        v16_store(s->even + t * 16, even);
-        v16_store(s->odd + t * 16, odd);
+        v16_store(sum0 + t * 16, even);
+        if (!tail) {
+            v16_store(s->odd + t * 16, odd);
+        }
     }
     SSM__UNROLL
     for (int i = 0; i < count; i++) {
@@ -89,15 +92,22 @@ SSM__INLINE void head_all_modes(const ssm__head_scan_args *a, head_subtile *s, i
                                 const bool stored)
 {
     const int count = recorded ? SCAN_MODES : HEAD_MODES; /* the moments take registers */
+    const int64_t turns = recorded ? a->d_state : a->d_state - a->tail;
     int64_t n = 0;
-    for (; n + count <= a->d_state; n += count) {
-        head_modes(a, s, t0, tokens, n, count, masked, recorded, stored);
+    for (; n + count <= turns; n += count) {
+        head_modes(a, s, t0, tokens, n, count, masked, recorded, stored, false);
     }
-    for (; count > 2 && n + 2 <= a->d_state; n += 2) {
-        head_modes(a, s, t0, tokens, n, 2, masked, recorded, stored);
+    for (; count > 2 && n + 2 <= turns; n += 2) {
+        head_modes(a, s, t0, tokens, n, 2, masked, recorded, stored, false);
     }
-    if (n < a->d_state) {
-        head_modes(a, s, t0, tokens, n, 1, masked, recorded, stored);
+    if (n < turns) {
+        head_modes(a, s, t0, tokens, n++, 1, masked, recorded, stored, false);
+    }
+    for (; !recorded && n + 2 <= a->d_state; n += 2) {
+        head_modes(a, s, t0, tokens, n, 2, masked, recorded, stored, true);
+    }
+    if (!recorded && n < a->d_state) {
+        head_modes(a, s, t0, tokens, n, 1, masked, recorded, stored, true);
     }
 }
 

@@ -110,7 +110,10 @@ typedef struct ssm__head_scan_args {
     float A2;           /* of the head, A·log2(e), negative */
     const float *B, *C; /* [tokens] rows of N at stride bc_stride, of the head's group */
     ptrdiff_t bc_stride;
-    const float *D;    /* [16] */
+    int64_t tail;   /* of kept modes: the last `tail` are of one parity, those before in turn even
+                     * and odd; 0 for all modes in their order. Plain passes only */
+    bool tail_odd;  /* that parity */
+    const float *D; /* [16] */
     const float *keep; /* [N][16] factor of each mode in the output, or NULL: all 1 */
     float *state;      /* [N][16] in: before the first token, out: after the last */
     float *y;          /* [tokens][16] Σ_i m_i + f, what the gated norm is given; may alias u */

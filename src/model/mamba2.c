@@ -37,16 +37,19 @@ typedef struct mixer_run {
     int64_t front;                        /* E − d_ssm, rows of z0 and of x0 */
     int64_t tasks;                        /* of in_proj: each has its share of all parts */
     bool chunked;                         /* the chunked form, else the recurrence */
+    const ssm__packed_heads *heads;       /* of a mask, or NULL */
     bool gate_first;                      /* SiLU(z) is applied before the norm, or there is none */
     bool own_out;                         /* out_proj reads out_tile, not y's tile */
 } mixer_run;
 
-/* Masked and recorded layers need the modes. From two tokens on the products are faster: 1.1
+/* Recorded layers need the modes, and so do masks under which the channels of a head differ. From
+ * two tokens on the products are faster: 1.1
  * against 1.4 µs a head of 64 × 128, 23 against 38 at 64 tokens (AVX-512). */
 static bool is_chunked(const ssm_session *s, int64_t layer, int64_t tokens)
 {
     const bool recorded = s->sink && s->sink->layers[layer];
-    return tokens > 1 && !s->exact_chunks && !ssm__session_masked(s, layer) && !recorded;
+    const bool uniform = !ssm__session_masked(s, layer) || s->packing->heads[layer].chunked;
+    return tokens > 1 && !s->exact_chunks && uniform && !recorded;
 }
 
 static mixer_run make_run(ssm_session *session, int64_t layer, int64_t position, int64_t tokens)
@@ -73,6 +76,7 @@ static mixer_run make_run(ssm_session *session, int64_t layer, int64_t position,
     const int64_t most = groups > ssm__bc_groups(c) ? groups : ssm__bc_groups(c);
     run.tasks = ssm__ceil_div(most > front_groups ? most : front_groups, BLOCK_GROUPS);
     run.chunked = is_chunked(session, layer, tokens);
+    run.heads = ssm__session_masked(session, layer) ? &session->packing->heads[layer] : NULL;
     run.gate_first = !c->gated_norm || !c->norm_before_gate;
     run.own_out = run.front > 0 || c->head_dim % SSM__LANES != 0;
     return run;
@@ -231,29 +235,71 @@ static void project_and_convolve(void *context, int64_t task, int thread)
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 
+/* The unit whose B and C a head reads, NULL: those of its group as they are. Factors are the
+ * recurrence's own. */
+static const ssm__packed_unit *unit_of(const mixer_run *run, int64_t head)
+{
+    if (!run->heads || run->heads->unit_of[head] < 0) {
+        return NULL;
+    }
+    const ssm__packed_unit *unit = &run->heads->units[run->heads->unit_of[head]];
+    return run->chunked || unit->modes ? unit : NULL;
+}
+
+/* Columns of B and C from rows [n_groups][2][64][N] to those of a unit, [2][64][slots]. */
+static void gather_unit(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const mixer_run *run = context;
+    const ssm__packed_unit *unit = &run->heads->units[index];
+    const int64_t N = run->config->d_state;
+    const float *in = run->scratch->bc + 2 * unit->bc_group * SSM__TILE * N;
+    float *out = run->session->packing->unit_bc + unit->bc_at;
+    for (int64_t part = 0; part < 2; part++) {
+        const float *factors = part == 1 && run->chunked ? unit->factors : NULL;
+        for (int64_t t = 0; t < run->tokens; t++) {
+            const float *row = in + (part * SSM__TILE + t) * N;
+            float *to = out + (part * SSM__TILE + t) * unit->slots;
+            for (int64_t s = 0; s < unit->slots; s++) {
+                const float value = row[unit->modes ? unit->modes[s * SSM__LANES] : s];
+                to[s] = factors ? factors[s * SSM__LANES] * value : value;
+            }
+        }
+    }
+}
+
 static ssm__head_scan_args scan_arguments(const mixer_run *run, int64_t head, int64_t g)
 {
     const ssm_session *s = run->session;
     const ssm_config *c = run->config;
     const int64_t N = c->d_state;
     const int64_t group = head / (c->n_heads / c->n_groups); /* of B and C */
-    const float *B = run->scratch->bc + 2 * group * SSM__TILE * N;
     const ssm__packed_group *packed = ssm__session_group(s, run->index, g);
-    return (ssm__head_scan_args){
+    ssm__head_scan_args args = {
         .tokens = run->tokens,
         .d_state = N,
         .u = ssm__group_of(s->u_tile, g),
         .z = run->gate_first ? ssm__group_of(s->z_tile, g) : NULL,
         .delta = run->scratch->delta + head * SSM__TILE,
         .A2 = run->layer->A2[head],
-        .B = B,
-        .C = B + SSM__TILE * N,
-        .bc_stride = (ptrdiff_t)N,
+        .B = run->scratch->bc + 2 * group * SSM__TILE * N,
         .D = ssm__session_skip(s, run->index, g, run->layer->D),
         .keep = packed ? packed->keep : NULL,
         .state = ssm__packing_state(s->model, s->packing, s->ssm_state, run->index, g),
         .y = ssm__group_of(s->x_tile, g),
     };
+    const ssm__packed_unit *unit = unit_of(run, head);
+    if (unit) {
+        args.d_state = unit->slots;
+        args.B = s->packing->unit_bc + unit->bc_at;
+    }
+    if (packed && packed->packed) {
+        args.tail = packed->kept.slots - packed->kept.pairs;
+        args.tail_odd = args.tail > 0 && packed->kept.odd[packed->kept.pairs] != 0;
+    }
+    args.C = args.B + SSM__TILE * args.d_state;
+    args.bc_stride = (ptrdiff_t)args.d_state;
+    return args;
 }
 
 /* All groups of a head over the same few tokens, then the next tokens: the instrument looks on. */
@@ -280,30 +326,54 @@ static void record_head(const mixer_run *run, int64_t head, int thread)
     }
 }
 
-/* C_t·B_s of one group for the tokens of a task and all s up to its last. */
+/* Groups whose B and C are read as they are, counted as all or none. */
+static int64_t whole_groups(const mixer_run *run)
+{
+    return !run->heads || run->heads->whole ? run->config->n_groups : 0;
+}
+
+/* C_t·B_s of B and C in rows for the tokens of block `i` and all s up to its last. */
+static void multiply_block(const mixer_run *run, float *B, int64_t N, int64_t i, float *products)
+{
+    const int64_t blocks = ssm__ceil_div(run->tokens, PRODUCT_TOKENS);
+    /* later blocks cost more: first and last take turns */
+    const int64_t first = (i % 2 == 0 ? i / 2 : blocks - 1 - i / 2) * PRODUCT_TOKENS;
+    const int64_t end = ssm__smaller(first + PRODUCT_TOKENS, run->tokens);
+    float *C = B + SSM__TILE * N;
+    const ssm__matrix rows = {B, SSM_DTYPE_F32, run->tokens, N};
+    run->kernels->linear(&rows, NULL, ssm__dense(C + first * N, N),
+                         ssm__dense(products + first * SSM__TILE, SSM__TILE), end - first, 0, end);
+}
+
+/* Groups of B and C as they are, then units. */
 static void multiply_rows(void *context, int64_t task, int thread)
 {
     (void)thread;
     const mixer_run *run = context;
-    const ssm__mamba2_scratch *m = run->scratch;
     const int64_t N = run->config->d_state;
     const int64_t blocks = ssm__ceil_div(run->tokens, PRODUCT_TOKENS);
-    const int64_t group = task / blocks;
-    const int64_t i = task % blocks; /* later blocks cost more: first and last take turns */
-    const int64_t first = (i % 2 == 0 ? i / 2 : blocks - 1 - i / 2) * PRODUCT_TOKENS;
-    const int64_t end = ssm__smaller(first + PRODUCT_TOKENS, run->tokens);
-    float *B = m->bc + 2 * group * SSM__TILE * N;
-    float *C = B + SSM__TILE * N;
-    const ssm__matrix rows = {B, SSM_DTYPE_F32, run->tokens, N};
-    float *out = m->products + (group * SSM__TILE + first) * SSM__TILE;
-    run->kernels->linear(&rows, NULL, ssm__dense(C + first * N, N), ssm__dense(out, SSM__TILE),
-                         end - first, 0, end);
+    const int64_t whole = whole_groups(run);
+    const int64_t index = task / blocks;
+    if (index < whole) {
+        multiply_block(run, run->scratch->bc + 2 * index * SSM__TILE * N, N, task % blocks,
+                       run->scratch->products + index * SSM__TILE * SSM__TILE);
+        return;
+    }
+    const ssm__packing *packing = run->session->packing;
+    const ssm__packed_unit *unit = &run->heads->units[index - whole];
+    multiply_block(run, packing->unit_bc + unit->bc_at, unit->slots, task % blocks,
+                   packing->unit_products + (index - whole) * SSM__TILE * SSM__TILE);
 }
 
 static void multiply_head(const mixer_run *run, int64_t head)
 {
     const ssm__head_scan_args first = scan_arguments(run, head, head * run->head_groups);
     const int64_t group = head / (run->config->n_heads / run->config->n_groups);
+    const float *products = run->scratch->products + group * SSM__TILE * SSM__TILE;
+    if (unit_of(run, head)) {
+        products = run->session->packing->unit_products +
+                   run->heads->unit_of[head] * SSM__TILE * SSM__TILE;
+    }
     const ssm__ssd_args args = {
         .tokens = first.tokens,
         .d_state = first.d_state,
@@ -315,7 +385,7 @@ static void multiply_head(const mixer_run *run, int64_t head)
         .B = first.B,
         .C = first.C,
         .bc_stride = first.bc_stride,
-        .products = run->scratch->products + group * SSM__TILE * SSM__TILE,
+        .products = products,
         .D = first.D,
         .state = first.state,
         .y = first.y,
@@ -494,9 +564,11 @@ void ssm__mamba2_mixer(ssm_session *session, int64_t layer, int64_t position, in
     ssm__session_tap(session, SSM_TAP_DELTA, layer, position, tokens, c->n_heads,
                      ssm__tiled(run.scratch->dt_tile));
 
+    const int64_t units = run.heads ? run.heads->n_units : 0;
+    ssm__pool_run(session->pool, gather_unit, &run, units);
     if (run.chunked) {
         ssm__pool_run(session->pool, multiply_rows, &run,
-                      c->n_groups * ssm__ceil_div(tokens, PRODUCT_TOKENS));
+                      (whole_groups(&run) + units) * ssm__ceil_div(tokens, PRODUCT_TOKENS));
     }
     ssm__pool_run(session->pool, run_head, &run, c->n_heads);
     tap_heads(&run, SSM_TAP_SSM_OUT, session->x_tile);

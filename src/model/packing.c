@@ -165,6 +165,12 @@ static bool is_masked(const builder *b, int64_t layer)
            (b->layer == -1 || b->layer == layer);
 }
 
+static float factor_of(const ssm_mask *mask, int64_t row, int64_t n)
+{
+    const int64_t at = row * mask->d_state + n;
+    return mask->keep[at] == 0 ? 0.0f : mask->weight ? mask->weight[at] : 1.0f;
+}
+
 /* A row of the mask is a channel, or a head with all its channels. Padding lanes do as the first.
  */
 static void read_factors(const builder *b, int64_t layer, int64_t group)
@@ -179,9 +185,7 @@ static void read_factors(const builder *b, int64_t layer, int64_t group)
         const int64_t channel = first + (lane < count ? lane : 0);
         const int64_t row = layer * mask->n_channels + channel / per_row;
         for (int64_t n = 0; n < N; n++) {
-            const float kept = mask->keep[row * N + n] ? 1.0f : 0.0f;
-            b->factors[n * SSM__LANES + lane] =
-                mask->weight ? mask->weight[row * N + n] * kept : kept;
+            b->factors[n * SSM__LANES + lane] = factor_of(mask, row, n);
         }
     }
 }
@@ -196,20 +200,56 @@ static bool are_ones(const builder *b, bool kept_only)
     return ones;
 }
 
-static bool can_pack(const builder *b, int64_t layer, const ssm__kept_modes *kept)
+/* Whether two rows of the mask keep the same modes, and (factors) with the same factors. */
+static bool same_rows(const ssm_mask *mask, int64_t a, int64_t b, bool factors)
 {
-    const int64_t N = b->model->config->d_state;
-    return !b->full && kept->slots < N && N <= UINT16_MAX &&
-           b->model->blocks[layer].kind == SSM_LAYER_MAMBA;
+    bool same = true;
+    for (int64_t n = 0; n < mask->d_state && same; n++) {
+        const float one = factor_of(mask, a, n);
+        const float other = factor_of(mask, b, n);
+        same = (one == 0.0f) == (other == 0.0f) && (!factors || one == other);
+    }
+    return same;
 }
 
-static void pack_group(ssm__arena *arena, const builder *b, int64_t layer, int64_t index,
-                       ssm__packed_group *out)
+/* Rows of the mask of one head of Mamba-2: the first, and how many. */
+static int64_t head_rows(const builder *b, int64_t layer, int64_t head, int64_t *first)
 {
+    const int64_t count = b->mask->n_channels / b->model->config->n_heads;
+    *first = layer * b->mask->n_channels + head * count;
+    return count;
+}
+
+static bool is_uniform(const builder *b, int64_t layer, int64_t head, bool factors)
+{
+    int64_t first;
+    const int64_t count = head_rows(b, layer, head, &first);
+    bool same = true;
+    for (int64_t row = first + 1; row < first + count && same; row++) {
+        same = same_rows(b->mask, first, row, factors);
+    }
+    return same;
+}
+
+static bool can_pack(const builder *b, int64_t layer, int64_t group, const ssm__kept_modes *kept)
+{
+    const ssm_config *c = b->model->config;
+    if (b->full || kept->slots >= c->d_state || c->d_state > UINT16_MAX) {
+        return false;
+    }
+    return b->model->blocks[layer].kind == SSM_LAYER_MAMBA ||
+           is_uniform(b, layer, group / ssm__groups_per_head(c), false);
+}
+
+/* Tables only where the arena has memory; row is left to the caller. */
+static ssm__packed_group pack_group(ssm__arena *arena, const builder *b, int64_t layer,
+                                    int64_t index)
+{
+    const bool rates = b->model->blocks[layer].kind == SSM_LAYER_MAMBA; /* one a mode */
     const int64_t N = b->model->config->d_state;
     read_factors(b, layer, index);
     ssm__packed_group group = {.kept = ssm__kept_count(b->factors, N), .rows = N};
-    group.packed = can_pack(b, layer, &group.kept);
+    group.packed = can_pack(b, layer, index, &group.kept);
     if (!group.packed) {
         group.keep = are_ones(b, false) ? NULL : SSM__TAKE(arena, float, N *SSM__LANES);
         if (arena->memory && group.keep) {
@@ -219,23 +259,68 @@ static void pack_group(ssm__arena *arena, const builder *b, int64_t layer, int64
         const int64_t slots = group.rows = group.kept.slots;
         uint16_t *modes = SSM__TAKE(arena, uint16_t, slots * SSM__LANES);
         uint16_t *lanes = SSM__TAKE(arena, uint16_t, 2 * slots);
-        group.A2 = SSM__TAKE(arena, float, slots *SSM__LANES);
+        group.A2 = rates ? SSM__TAKE(arena, float, slots *SSM__LANES) : NULL;
         group.keep = are_ones(b, true) ? NULL : SSM__TAKE(arena, float, slots *SSM__LANES);
         if (arena->memory) {
             ssm__kept_fill(b->factors, N, &group.kept, modes, lanes, lanes + slots);
             group.kept.modes = modes;
             group.kept.even = lanes;
             group.kept.odd = lanes + slots;
-            const float *A2 = b->model->blocks[layer].mamba.A2 + index * N * SSM__LANES;
-            ssm__kept_gather(&group.kept, A2, group.A2);
+            if (group.A2) {
+                const float *A2 = b->model->blocks[layer].mamba.A2 + index * N * SSM__LANES;
+                ssm__kept_gather(&group.kept, A2, group.A2);
+            }
             if (group.keep) {
                 ssm__kept_gather(&group.kept, b->factors, group.keep);
             }
         }
     }
-    if (arena->memory) {
-        group.row = out->row;
-        *out = group;
+    return group;
+}
+
+/* Begins the heads of a masked layer of Mamba-2. */
+static ssm__packed_heads begin_heads(ssm__arena *arena, const builder *b, int64_t layer)
+{
+    const int64_t count = b->model->config->n_heads;
+    ssm__packed_heads heads = {.chunked = !b->full, .last = -1};
+    heads.units = SSM__TAKE(arena, ssm__packed_unit, count);
+    heads.unit_of = SSM__TAKE(arena, int32_t, count);
+    for (int64_t head = 0; head < count && heads.chunked; head++) {
+        heads.chunked = is_uniform(b, layer, head, true);
+    }
+    return heads;
+}
+
+/* A head reads what the head before it reads, or columns of its own, or B and C as they are.
+ * `group`: its first. */
+static void add_head(const builder *b, int64_t layer, int64_t head, const ssm__packed_group *group,
+                     ssm__packed_heads *heads)
+{
+    const ssm_config *c = b->model->config;
+    const int64_t per_group = c->n_heads / c->n_groups;
+    int64_t unit = -1;
+    if (group->packed || (heads->chunked && b->mask->weight)) {
+        int64_t row;
+        const int64_t rows = head_rows(b, layer, head, &row);
+        const bool joins = head % per_group > 0 && heads->last == head - 1 &&
+                           same_rows(b->mask, row - rows, row, heads->chunked);
+        heads->last = head;
+        unit = joins ? heads->n_units - 1 : heads->n_units++;
+        if (!joins) {
+            heads->bc_floats += 2 * SSM__TILE * group->rows;
+        }
+        if (!joins && heads->units) {
+            heads->units[unit] =
+                (ssm__packed_unit){.bc_group = head / per_group,
+                                   .slots = group->rows,
+                                   .modes = group->packed ? group->kept.modes : NULL,
+                                   .factors = group->keep,
+                                   .bc_at = heads->bc_floats - 2 * SSM__TILE * group->rows};
+        }
+    }
+    heads->whole = heads->whole || unit < 0;
+    if (heads->unit_of) {
+        heads->unit_of[head] = (int32_t)unit;
     }
 }
 
@@ -253,6 +338,39 @@ static void set_skip(const builder *b, int64_t layer, float *skip)
     }
 }
 
+/* All groups of one masked layer. */
+static void pack_layer(ssm__arena *arena, const builder *b, int64_t layer,
+                       ssm__packed_group *groups, ssm__packed_heads *out)
+{
+    const int64_t per_head = ssm__groups_per_head(b->model->config);
+    const bool of_heads = b->model->blocks[layer].kind == SSM_LAYER_MAMBA2;
+    ssm__packed_heads heads = {0};
+    if (of_heads) {
+        heads = begin_heads(arena, b, layer);
+    }
+    for (int64_t g = 0; g < layer_groups(b->model, layer); g++) {
+        const ssm__packed_group group = pack_group(arena, b, layer, g);
+        if (of_heads && g % per_head == 0) {
+            add_head(b, layer, g / per_head, &group, &heads);
+        }
+        if (groups) {
+            groups[g] = group;
+        }
+    }
+    *out = heads;
+}
+
+/* Where the rows of a layer's groups are among those of all. */
+static void place_layer(ssm__packing *packing, ssm__packed_group *groups, int64_t layer,
+                        int64_t count)
+{
+    for (int64_t g = 0; g < count; g++) {
+        groups[g].row = packing->rows;
+        packing->rows += groups[g].rows;
+        packing->packed[layer] = packing->packed[layer] || groups[g].packed;
+    }
+}
+
 /* Run twice (see base/arena.h). */
 static void layout(ssm__arena *arena, const builder *b, ssm__packing *packing)
 {
@@ -262,30 +380,34 @@ static void layout(ssm__arena *arena, const builder *b, ssm__packing *packing)
     packing->masked = SSM__TAKE(arena, bool, model->config->n_layers);
     packing->packed = SSM__TAKE(arena, bool, model->config->n_layers);
     packing->skip = SSM__TAKE(arena, float, count *SSM__LANES);
+    packing->heads = SSM__TAKE(arena, ssm__packed_heads, model->config->n_layers);
     packing->rows = 0;
+    int64_t most_units = 0;
+    int64_t most_floats = 0;
     for (int64_t layer = 0; layer < model->config->n_layers; layer++) {
         const int64_t first = first_group(model, layer);
+        ssm__packed_group *groups = arena->memory ? packing->groups + first : NULL;
+        ssm__packed_heads heads = {0};
         const bool masked = is_masked(b, layer);
-        if (arena->memory) {
-            packing->masked[layer] = masked;
+        for (int64_t g = 0; groups && g < layer_groups(model, layer); g++) {
+            groups[g] = (ssm__packed_group){.rows = model->config->d_state};
         }
-        if (arena->memory && masked) {
+        if (masked) {
+            pack_layer(arena, b, layer, groups, &heads);
+        }
+        most_units = heads.n_units > most_units ? heads.n_units : most_units;
+        most_floats = heads.bc_floats > most_floats ? heads.bc_floats : most_floats;
+        if (groups) {
+            packing->masked[layer] = masked;
+            packing->heads[layer] = heads;
+            place_layer(packing, groups, layer, layer_groups(model, layer));
+        }
+        if (groups && masked) {
             set_skip(b, layer, packing->skip + first * SSM__LANES);
         }
-        for (int64_t g = 0; g < layer_groups(model, layer); g++) {
-            ssm__packed_group *group = arena->memory ? &packing->groups[first + g] : NULL;
-            if (group) {
-                *group = (ssm__packed_group){.row = packing->rows, .rows = model->config->d_state};
-            }
-            if (masked) {
-                pack_group(arena, b, layer, g, group);
-            }
-            if (group) {
-                packing->rows += group->rows;
-                packing->packed[layer] = packing->packed[layer] || group->packed;
-            }
-        }
     }
+    packing->unit_bc = SSM__TAKE(arena, float, most_floats);
+    packing->unit_products = SSM__TAKE(arena, float, most_units *SSM__TILE *SSM__TILE);
 }
 
 /* Two packings with the same digest have the same mode in every place of their states. */

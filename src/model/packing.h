@@ -2,7 +2,9 @@
  *
  * A group of 16 channels whose mask drops modes has as many rows of state, decay rates and factors
  * as its fullest channel keeps; a group that cannot be packed, or whose fullest channel keeps all,
- * has a row a mode and factors of 0 and 1, as have all groups where the instrument looks on. */
+ * has a row a mode and factors of 0 and 1, as have all groups where the instrument looks on. In
+ * Mamba-2 all channels of a head keep the same modes, or the head is not packed: B and C are the
+ * head's then, with fewer columns. */
 #ifndef SSM_MODEL_PACKING_H
 #define SSM_MODEL_PACKING_H
 
@@ -18,6 +20,26 @@ typedef struct ssm__packed_group {
     float *keep; /* [slots or N][16] factors; NULL: all 1 */
 } ssm__packed_group;
 
+/* B and C as neighbouring heads of Mamba-2 that keep the same modes read them. */
+typedef struct ssm__packed_unit {
+    int64_t bc_group;      /* whose B and C they are */
+    int64_t slots;         /* columns */
+    const uint16_t *modes; /* [slots], every 16th: the mode of a column; NULL: its own number */
+    const float *factors;  /* [slots], every 16th: of C in the chunked form; NULL: all 1 */
+    int64_t bc_at;         /* where its [2][64][slots] begin in unit_bc */
+} ssm__packed_unit;
+
+/* The heads of a masked layer of Mamba-2. A head is packed when all its channels keep the same
+ * modes. */
+typedef struct ssm__packed_heads {
+    bool chunked; /* … with the same factors, in all heads: the chunked form can run them */
+    bool whole;   /* a head reads all of B and C as they are */
+    int64_t n_units, bc_floats;
+    int64_t last;            /* while building: the last head that has a unit */
+    ssm__packed_unit *units; /* [n_heads], of which n_units are there */
+    int32_t *unit_of;        /* [n_heads] −1: B and C as they are */
+} ssm__packed_heads;
+
 /* A mask as one session runs it. */
 typedef struct ssm__packing {
     ssm__arena arena;
@@ -25,6 +47,9 @@ typedef struct ssm__packing {
     int64_t rows;              /* of all groups */
     bool *masked;              /* [n_layers] */
     bool *packed;              /* [n_layers] a group of the layer is packed */
+    ssm__packed_heads *heads;  /* [n_layers] those of Mamba-2 */
+    float *unit_bc;            /* scratch of the units of one layer */
+    float *unit_products;      /* [n_units][64][64] C_t·B_s of it */
     float *skip;               /* groups of [16]: D times the mask's weight of the feed-through */
     char digest[64];           /* of what the states are of; "" where every mode has one */
 } ssm__packing;

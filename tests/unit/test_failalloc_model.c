@@ -84,7 +84,11 @@ static ssm_status use_session(const fixture *this, ssm_session *session, ssm_err
     ssm_mask mask;
     const ssm_config *config = ssm_model_config(this->model);
     SSM__TRY(ssm_mask_create(config->n_layers, config->d_inner, config->d_state, &mask, err));
-    ssm_status status = ssm_session_set_mask(session, &mask, -1, err);
+    ssm_status status = ssm_session_set_mask(session, &mask, -1, err); /* keeps all */
+    if (status == SSM_STATUS_OK) {
+        memset(mask.keep, 0, (size_t)(config->d_inner * config->d_state)); /* packs a layer */
+        status = ssm_session_set_mask(session, &mask, -1, err);
+    }
     ssm_mask_free(&mask);
     SSM__TRY(status);
     SSM__TRY(
