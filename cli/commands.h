@@ -19,6 +19,7 @@ extern const cli_command cli_command_prune;
 extern const cli_command cli_command_init;
 extern const cli_command cli_command_task;
 extern const cli_command cli_command_train;
+extern const cli_command cli_command_experiment;
 extern const cli_command cli_command_bench; /* in bench/ */
 extern const cli_command cli_command_selftest;
 extern const cli_command cli_command_doctor;

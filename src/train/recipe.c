@@ -276,6 +276,16 @@ static ssm_status create(json_t *given, const char *place, ssm_recipe **out, ssm
     return SSM_STATUS_OK;
 }
 
+ssm_status ssm__recipe_from_json(json_t *given, const char *place, ssm_recipe **out, ssm_error *err)
+{
+    json_t *own = json_deep_copy(given);
+    *out = NULL;
+    if (own == NULL) {
+        return ssm__fail_memory(err, "a recipe", 0);
+    }
+    return create(own, place, out, err);
+}
+
 ssm_status ssm_recipe_read(const char *path, ssm_recipe **out, ssm_error *err)
 {
     json_t *given = NULL;

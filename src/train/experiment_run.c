@@ -1,0 +1,459 @@
+/* train/experiment_run.c: going through the runs of an experiment. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "train/experiment.h"
+
+enum { RESULT_BYTES = 1 << 22 };
+
+typedef struct work {
+    const ssm_experiment *e;
+    const char *directory;
+    const ssm_experiment_options *options;
+    ssm__run *runs;
+    int64_t count, current;
+    ssm__duration *durations; /* [count] expected */
+    double expected, took;    /* seconds of what this process has done: expected, and in fact */
+    ssm__duration started;
+    int lock;
+    char *text, *table;
+} work;
+
+static double read_clock(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static ssm__duration now(void)
+{
+    return (ssm__duration){read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
+/* ---- the directory --------------------------------------------------------------------------- */
+
+static void print_value(const json_t *value, char out[96])
+{
+    char *text =
+        value == NULL
+            ? NULL
+            : ssm__json_print(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    snprintf(out, 96, "%.90s", value == NULL ? "not set" : text == NULL ? "?" : text);
+    free(text);
+}
+
+/* "recipe.optimiser.lr is 0.002, was 0.001; …", at most `size` bytes. An experiment is four deep.
+ */
+static void describe(const char *place, const json_t *was, const json_t *is, char *out, size_t size)
+{
+    const json_t *both[] = {is, was};
+    if (json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is)) {
+        return;
+    }
+    if (!json_is_object(was) || !json_is_object(is)) {
+        char old[96], new[96];
+        const size_t used = strlen(out);
+        print_value(was, old);
+        print_value(is, new);
+        snprintf(out + used, size - used, "%s%s is %s, was %s", used == 0 ? "" : "; ", place, new,
+                 old);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)both[i], key, value)
+        {
+            char inner[256];
+            if (i == 0 || json_object_get(is, key) == NULL) {
+                snprintf(inner, sizeof inner, "%.120s%s%.120s", place, place[0] == '\0' ? "" : ".",
+                         key);
+                describe(inner, json_object_get(was, key), json_object_get(is, key), out, size);
+            }
+        }
+    }
+}
+
+static ssm_status compare(const char *path, const char *text, ssm_error *err)
+{
+    json_t *was = NULL, *is = NULL;
+    char differences[800] = "";
+    SSM__TRY(ssm__json_read(path, RESULT_BYTES, SSM__JSON_STRICT, &was, err));
+    ssm_status status = ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &is, err);
+    if (status == SSM_STATUS_OK) {
+        describe("", was, is, differences, sizeof differences);
+    }
+    json_decref(was);
+    json_decref(is);
+    if (differences[0] != '\0') {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
+                         "the directory holds another experiment: %s; choose another directory",
+                         differences);
+    }
+    return status;
+}
+
+/* A name that neither a stopped experiment nor the system leaves there. */
+static bool is_foreign(const char *name)
+{
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strstr(name, ".tmp") == NULL;
+}
+
+static ssm_status check_empty(const char *directory, ssm_error *err)
+{
+    char found[128] = "";
+    DIR *stream = opendir(directory);
+    if (stream == NULL) {
+        return ssm__fail_errno(err, SSM_STATUS_FAILED, directory, "cannot be read", errno);
+    }
+    for (const struct dirent *entry = readdir(stream); entry != NULL; entry = readdir(stream)) {
+        if (is_foreign(entry->d_name)) {
+            snprintf(found, sizeof found, "%.100s", entry->d_name);
+        }
+    }
+    closedir(stream);
+    return found[0] == '\0'
+               ? SSM_STATUS_OK
+               : ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(directory),
+                           "the directory is not empty (%s) and holds no experiment; choose "
+                           "another",
+                           found);
+}
+
+/* Makes, locks and names the directory. */
+static ssm_status take_directory(work *w, ssm_error *err)
+{
+    SSM__TRY(ssm__make_directories(w->directory, err));
+    w->lock = open(w->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->lock >= 0 && flock(w->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(w->directory),
+                         "another process works on this experiment: wait until it is done, or "
+                         "choose another directory");
+    }
+    char *path = ssm__path_join(w->directory, "experiment.json");
+    char *text = ssm_experiment_text(w->e);
+    ssm_status status =
+        path == NULL || text == NULL ? ssm__fail_memory(err, "an experiment", 0) : SSM_STATUS_OK;
+    if (status == SSM_STATUS_OK && ssm__is_file(path)) {
+        status = compare(path, text, err);
+    } else if (status == SSM_STATUS_OK) {
+        status = check_empty(w->directory, err);
+        status = status == SSM_STATUS_OK ? ssm__write_file(path, text, strlen(text), err) : status;
+    }
+    free(path);
+    free(text);
+    return status;
+}
+
+/* "directory/runs/NAME[/file]" for free(); NULL: no memory. */
+static char *run_path(const work *w, const ssm__run *run, const char *file)
+{
+    char *runs = ssm__path_join(w->directory, "runs");
+    char *inner = runs == NULL ? NULL : ssm__path_join(runs, run->name);
+    free(runs);
+    if (inner == NULL || file == NULL) {
+        return inner;
+    }
+    char *path = ssm__path_join(inner, file);
+    free(inner);
+    return path;
+}
+
+/* ---- what a run left ------------------------------------------------------------------------- */
+
+/* A file of a run, or *out NULL where there is none. */
+static ssm_status read_json(const work *w, const ssm__run *run, const char *file, json_t **out,
+                            ssm_error *err)
+{
+    char *path = run_path(w, run, file);
+    ssm_status status = path == NULL ? ssm__fail_memory(err, "a path", 0) : SSM_STATUS_OK;
+    *out = NULL;
+    if (status == SSM_STATUS_OK && ssm__is_file(path)) {
+        status = ssm__json_read(path, RESULT_BYTES, SSM__JSON_STRICT, out, err);
+    }
+    free(path);
+    return status;
+}
+
+/* The log's first line has the number of parameters. */
+static ssm_status read_parameters(const work *w, ssm__run *run, ssm_error *err)
+{
+    char *path = run_path(w, run, "training/log.jsonl");
+    ssm__map map = {0};
+    json_t *head = NULL;
+    ssm_status status =
+        path == NULL ? ssm__fail_memory(err, "a path", 0) : ssm__map_open(path, &map, err);
+    const char *end = map.data == NULL ? NULL : memchr(map.data, '\n', map.size);
+    if (status == SSM_STATUS_OK && end != NULL) {
+        status =
+            ssm__json_parse(path, 0, (const char *)map.data, (size_t)(end - (const char *)map.data),
+                            SSM__JSON_STRICT, &head, err);
+    }
+    run->parameters = json_integer_value(json_object_get(head, "parameters"));
+    json_decref(head);
+    ssm__map_close(&map);
+    free(path);
+    return status;
+}
+
+/* run->done: it has come to its end, or failed. */
+static ssm_status look_at(const work *w, ssm__run *run, ssm_error *err)
+{
+    json_t *failure = NULL, *result = NULL;
+    SSM__TRY(read_json(w, run, "failure.json", &failure, err));
+    if (failure != NULL) {
+        const char *words = json_string_value(json_object_get(failure, "failure"));
+        run->failure = strdup(words == NULL ? "not finite" : words);
+        run->done = true;
+        json_decref(failure);
+        return run->failure == NULL ? ssm__fail_memory(err, "a message", 0) : SSM_STATUS_OK;
+    }
+    SSM__TRY(read_json(w, run, "training/result.json", &result, err));
+    if (result == NULL) {
+        return SSM_STATUS_OK;
+    }
+    run->steps = json_integer_value(json_object_get(result, "steps"));
+    run->tokens = json_integer_value(json_object_get(result, "tokens"));
+    run->loss = json_is_number(json_object_get(result, "loss"))
+                    ? json_number_value(json_object_get(result, "loss"))
+                    : (double)NAN;
+    const json_t *evaluation = json_object_get(result, "evaluation");
+    run->evaluation =
+        json_is_object(evaluation) ? json_incref((json_t *)(uintptr_t)evaluation) : NULL;
+    run->done = true;
+    json_decref(result);
+    return read_parameters(w, run, err);
+}
+
+static ssm_status write_failure(const work *w, ssm__run *run, const char *message, ssm_error *err)
+{
+    char words[256];
+    snprintf(words, sizeof words, "%.250s", message);
+    words[strcspn(words, ";")] = '\0'; /* which checkpoint was the last depends on stops */
+    char *path = run_path(w, run, NULL);
+    if (path == NULL) {
+        return ssm__fail_memory(err, "a path", 0);
+    }
+    const ssm_status status = ssm__json_write(
+        json_pack("{s:s, s:s}", "schema", "ssmscope.experiment_failure/1", "failure", words),
+        JSON_INDENT(2), path, "failure.json", err);
+    free(path);
+    return status;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+/* Seconds left, as long as this process goes on as it went; share: done of the current run. */
+static double seconds_left(const work *w, double share)
+{
+    double left = 0;
+    const double now_expected = share * w->durations[w->current].seconds;
+    const double expected = w->expected + now_expected;
+    const double took = now().seconds - w->started.seconds;
+    for (int64_t i = 0; i < w->count; i++) {
+        left += w->runs[i].done ? 0 : w->durations[i].seconds;
+    }
+    left = fmax(left - now_expected, 0);
+    return expected > 1 && took > 1 ? left * took / expected : left;
+}
+
+static void on_line(void *context, const ssm_train_line *line)
+{
+    work *w = context;
+    const ssm__run *run = &w->runs[w->current];
+    const ssm_experiment_line out = {.run = w->current + 1,
+                                     .runs = w->count,
+                                     .name = run->name,
+                                     .train = line,
+                                     .seconds_left =
+                                         seconds_left(w, (double)line->step / (double)line->steps)};
+    w->options->line(w->options->context, &out);
+}
+
+/* log.jsonl has what a run took: the only file that the clock has a part in. */
+static ssm_status log_run(const work *w, const ssm__run *run, ssm__duration from, ssm_error *err)
+{
+    const ssm__duration to = now();
+    char *path = ssm__path_join(w->directory, "log.jsonl");
+    FILE *file = path == NULL ? NULL : fopen(path, "a");
+    if (file == NULL) {
+        const int error = errno;
+        free(path);
+        return ssm__fail_errno(err, SSM_STATUS_FAILED, w->directory, "log.jsonl cannot be opened",
+                               error);
+    }
+    fprintf(file, "{\"run\":\"%s\",\"seconds\":%.3f,\"cpu_seconds\":%.3f}\n", run->name,
+            to.seconds - from.seconds, to.cpu_seconds - from.cpu_seconds);
+    const bool failed = ferror(file) != 0;
+    const ssm_status status =
+        fclose(file) != 0 || failed
+            ? ssm__fail_errno(err, SSM_STATUS_FAILED, path, "cannot be written", errno)
+            : SSM_STATUS_OK;
+    free(path);
+    return status;
+}
+
+static ssm_status train(work *w, ssm__run *run, const ssm_recipe *recipe, ssm_error *err)
+{
+    const ssm_train_options options = {.pool = w->options->pool,
+                                       .isa = w->options->isa,
+                                       .resume = true,
+                                       .progress = w->options->progress,
+                                       .line = w->options->line == NULL ? NULL : on_line,
+                                       .context = w};
+    ssm_train_result result = {0};
+    ssm_error own;
+    ssm_error_clear(&own);
+    char *path = run_path(w, run, NULL);
+    ssm_status status = path == NULL ? ssm__fail_memory(&own, "a path", 0)
+                                     : ssm_train(recipe, path, &options, &result, &own);
+    free(path);
+    free(result.evaluation);
+    if (result.not_finite) {
+        return write_failure(w, run, own.message, err);
+    }
+    if (status != SSM_STATUS_OK) {
+        return ssm__fail(err, status, SSM__IN_FILE(own.file), "run %s: %s", run->name, own.message);
+    }
+    return status;
+}
+
+static ssm_status run_one(work *w, ssm__run *run, ssm_error *err)
+{
+    ssm_recipe *recipe = NULL;
+    const ssm__duration from = now();
+    const int64_t tuned =
+        run->tuned >= 0 ? run->tuned : ssm__tuned(w->e, w->runs, w->count, run->arm, run->cell);
+    SSM__TRY(ssm__run_recipe(w->e, run, tuned, &recipe, err));
+    ssm_status status = train(w, run, recipe, err);
+    ssm_recipe_free(recipe);
+    status = status == SSM_STATUS_OK ? look_at(w, run, err) : status;
+    status = status == SSM_STATUS_OK ? log_run(w, run, from, err) : status;
+    w->expected += w->durations[w->current].seconds;
+    return status;
+}
+
+/* Tells what the run that has just been done came to. */
+static ssm_status report(const work *w, const ssm__run *run, ssm_error *err)
+{
+    char *evaluation = NULL;
+    if (run->evaluation != NULL) {
+        evaluation = ssm__json_print(run->evaluation, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        if (evaluation == NULL) {
+            return ssm__fail_memory(err, "an evaluation", 0);
+        }
+    }
+    const ssm_experiment_line line = {.run = w->current + 1,
+                                      .runs = w->count,
+                                      .name = run->name,
+                                      .failure = run->failure,
+                                      .evaluation = evaluation,
+                                      .seconds_left = seconds_left(w, 0)};
+    if (w->options->line != NULL) {
+        w->options->line(w->options->context, &line);
+    }
+    free(evaluation);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status write_results(work *w, ssm_error *err)
+{
+    free(w->text);
+    free(w->table);
+    w->text = w->table = NULL;
+    return ssm__results_write(w->e, w->runs, w->count, w->directory, &w->text, &w->table, err);
+}
+
+/* ---- all runs -------------------------------------------------------------------------------- */
+
+static void tell_expected(const work *w)
+{
+    ssm_experiment_expected expected = {.runs = w->count};
+    for (int64_t i = 0; i < w->count; i++) {
+        expected.all_cpu_seconds += w->durations[i].cpu_seconds;
+        expected.done += w->runs[i].done;
+        expected.seconds += w->runs[i].done ? 0 : w->durations[i].seconds;
+        expected.cpu_seconds += w->runs[i].done ? 0 : w->durations[i].cpu_seconds;
+    }
+    if (w->options->expected != NULL) {
+        w->options->expected(w->options->context, &expected);
+    }
+}
+
+static ssm_status run_all(work *w, ssm_error *err)
+{
+    SSM__TRY(take_directory(w, err));
+    SSM__TRY(ssm__runs_create(w->e, &w->runs, &w->count, err));
+    w->durations = calloc((size_t)w->count + 1, sizeof *w->durations);
+    if (w->durations == NULL) {
+        return ssm__fail_memory(err, "durations", 0);
+    }
+    for (int64_t i = 0; i < w->count; i++) {
+        SSM__TRY(look_at(w, &w->runs[i], err));
+    }
+    SSM__TRY(ssm__durations(w->e, w->runs, w->count, w->directory, w->options, w->durations, err));
+    tell_expected(w);
+    if (w->options->estimate) {
+        return SSM_STATUS_OK;
+    }
+    w->started = now();
+    for (int64_t i = 0; i < w->count; i++) {
+        w->current = i;
+        if (!w->runs[i].done) {
+            SSM__TRY(run_one(w, &w->runs[i], err));
+            SSM__TRY(write_results(w, err));
+            SSM__TRY(report(w, &w->runs[i], err));
+        }
+    }
+    return write_results(w, err);
+}
+
+ssm_status ssm_experiment_run(const ssm_experiment *experiment, const char *directory,
+                              const ssm_experiment_options *options, ssm_experiment_result *out,
+                              ssm_error *err)
+{
+    work w = {.e = experiment, .directory = directory, .options = options, .lock = -1};
+    const ssm__duration from = now();
+    const ssm_status status = run_all(&w, err);
+    const ssm__duration to = now();
+    *out = (ssm_experiment_result){.runs = w.count,
+                                   .seconds = to.seconds - from.seconds,
+                                   .cpu_seconds = to.cpu_seconds - from.cpu_seconds};
+    for (int64_t i = 0; i < w.count; i++) {
+        out->done += w.runs[i].done;
+        out->failed += w.runs[i].failure != NULL;
+    }
+    if (status == SSM_STATUS_OK) {
+        out->results = w.text;
+        out->table = w.table;
+        w.text = w.table = NULL;
+    }
+    free(w.text);
+    free(w.table);
+    free(w.durations);
+    ssm__runs_free(w.runs, w.count);
+    if (w.lock >= 0) {
+        close(w.lock);
+    }
+    return status;
+}
+
+void ssm_experiment_result_free(ssm_experiment_result *result)
+{
+    free(result->results);
+    free(result->table);
+    *result = (ssm_experiment_result){0};
+}

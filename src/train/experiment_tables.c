@@ -1,0 +1,278 @@
+#include "train/experiment_tables.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* ---- CSV ------------------------------------------------------------------------------------- */
+
+/* RFC 4180: quoted where it has to be. */
+static void print_field(FILE *out, const char *text)
+{
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') {
+            fputc('"', out);
+        }
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+/* A setting's value; false: no memory. */
+static bool print_value(FILE *out, const json_t *value, void (*print)(FILE *, const char *))
+{
+    char *text = ssm__value_text(value);
+    if (text == NULL) {
+        return false;
+    }
+    print(out, text);
+    free(text);
+    return true;
+}
+
+static const json_t *tuned_value(const ssm__tables *t, int64_t arm, int64_t cell)
+{
+    const ssm_experiment *e = t->experiment;
+    const int64_t tuned = ssm__tuned(e, t->all, t->n_all, arm, cell);
+    return tuned < 0 ? NULL : json_array_get(e->tune.values, (size_t)tuned);
+}
+
+/* Every measure of every size of a run, a line each. */
+static bool print_run(FILE *out, const ssm__tables *t, const ssm__run *run)
+{
+    const ssm_experiment *e = t->experiment;
+    const int64_t measures = (int64_t)json_array_size(e->measures);
+    bool good = true;
+    for (int64_t i = 0; i < measures * t->n_sizes && good; i++) {
+        const char *measure =
+            json_string_value(json_array_get(e->measures, (size_t)(i / t->n_sizes)));
+        const char *size = t->sizes[i % t->n_sizes];
+        const double value = ssm__measured(run, measure, size);
+        print_field(out, e->arm_names[run->arm]);
+        for (int64_t k = 0; k < e->n_keys && good; k++) {
+            fputc(',', out);
+            good = print_value(out, ssm__cell_value(e, run->cell, k), print_field);
+        }
+        const json_t *tuned = tuned_value(t, run->arm, run->cell);
+        if (e->tune.key != NULL) {
+            fputc(',', out);
+            good = good && (tuned == NULL || print_value(out, tuned, print_field));
+        }
+        fprintf(out, ",%" PRId64 ",", run->seed);
+        print_field(out, size);
+        fprintf(out, ",%s,", measure);
+        if (isfinite(value)) {
+            fprintf(out, "%.9g", value);
+        }
+        fputc('\n', out);
+    }
+    return good;
+}
+
+static bool print_csv(FILE *out, const ssm__tables *t)
+{
+    const ssm_experiment *e = t->experiment;
+    bool good = true;
+    fputs("arm", out);
+    for (int64_t k = 0; k < e->n_keys; k++) {
+        fputc(',', out);
+        print_field(out, e->keys[k]);
+    }
+    if (e->tune.key != NULL) {
+        fputc(',', out);
+        print_field(out, e->tune.key);
+    }
+    fputs(",seed,size,measure,value\n", out);
+    for (int64_t i = 0; i < t->n_runs && good; i++) {
+        good = !t->runs[i].done || print_run(out, t, &t->runs[i]);
+    }
+    return good;
+}
+
+/* ---- Markdown -------------------------------------------------------------------------------- */
+
+static void print_cell(FILE *out, const char *text)
+{
+    fputc(' ', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '|') {
+            fputc('\\', out);
+        }
+        fputc(*text, out);
+    }
+    fputs(" |", out);
+}
+
+static void print_band(FILE *out, const ssm__band *band, bool difference)
+{
+    char text[96];
+    if (band->n == 0) {
+        print_cell(out, "-");
+        return;
+    }
+    const char *format = difference ? "%+.3f [%+.3f, %+.3f]%s" : "%.3f [%.3f, %.3f]%s";
+    const bool apart = difference && (band->low > 0 || band->high < 0);
+    snprintf(text, sizeof text, format, band->mean, band->low, band->high, apart ? " *" : "");
+    print_cell(out, text);
+}
+
+static void print_head(FILE *out, const ssm__tables *t)
+{
+    const ssm_experiment *e = t->experiment;
+    fputs("| arm |", out);
+    for (int64_t k = 0; k < e->n_keys; k++) {
+        print_cell(out, e->keys[k]);
+    }
+    if (e->tune.key != NULL) {
+        print_cell(out, e->tune.key);
+    }
+    fputs(" n |", out);
+    for (int64_t i = 0; i < t->n_sizes; i++) {
+        print_cell(out, t->sizes[i]);
+    }
+    fputs("\n|", out);
+    for (int64_t i = 0; i < 2 + e->n_keys + (e->tune.key != NULL) + t->n_sizes; i++) {
+        fputs("---|", out);
+    }
+    fputc('\n', out);
+}
+
+static ssm_status print_row(FILE *out, const ssm__tables *t, const ssm__cell *row, ssm_error *err)
+{
+    const ssm_experiment *e = t->experiment;
+    ssm__cell cell = *row;
+    int64_t n = 0;
+    bool good = true;
+    fputc('|', out);
+    print_cell(out, e->arm_names[row->arm]);
+    for (int64_t k = 0; k < e->n_keys && good; k++) {
+        good = print_value(out, ssm__cell_value(e, row->cell, k), print_cell);
+    }
+    const json_t *tuned = tuned_value(t, row->arm, row->cell);
+    if (e->tune.key != NULL && tuned == NULL) {
+        print_cell(out, "-");
+    } else if (e->tune.key != NULL) {
+        good = good && print_value(out, tuned, print_cell);
+    }
+    if (!good) {
+        return ssm__fail_memory(err, "a table", 0);
+    }
+    for (int pass = 0; pass < 2; pass++) { /* the number of seeds stands in front */
+        for (int64_t i = 0; i < t->n_sizes; i++) {
+            ssm__band band;
+            cell.size = t->sizes[i];
+            SSM__TRY(ssm__table_band(t, &cell, &band, err));
+            n = band.n > n ? band.n : n;
+            if (pass == 1) {
+                print_band(out, &band, row->against >= 0);
+            }
+        }
+        if (pass == 0) {
+            fprintf(out, " %" PRId64 " |", n);
+        }
+    }
+    fputc('\n', out);
+    return SSM_STATUS_OK;
+}
+
+static ssm_status print_table(FILE *out, const ssm__tables *t, const char *measure, int64_t against,
+                              ssm_error *err)
+{
+    const ssm_experiment *e = t->experiment;
+    fprintf(out, "\n## %s", measure);
+    if (against >= 0) {
+        fprintf(out, ": difference to %s, seed by seed", e->arm_names[against]);
+    }
+    fputs("\n\n", out);
+    print_head(out, t);
+    for (int64_t i = 0; i < e->n_arms * e->n_cells; i++) {
+        const ssm__cell row = {
+            .arm = i / e->n_cells, .cell = i % e->n_cells, .against = against, .measure = measure};
+        if (row.arm != against) {
+            SSM__TRY(print_row(out, t, &row, err));
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+static void print_words(FILE *out, const ssm__tables *t)
+{
+    const ssm_experiment *e = t->experiment;
+    fprintf(out, "# %s\n", e->name);
+    if (e->about[0] != '\0') {
+        fprintf(out, "\n%s\n", e->about);
+    }
+    fprintf(out, "\n%" PRId64 " of %" PRId64 " runs are done", t->done, t->n_all);
+    if (t->n_failed > 0) {
+        fprintf(out, ", %" PRId64 " of them were no longer finite (accuracy 0, left out of losses)",
+                t->n_failed);
+    }
+    if (e->band == SSM__BAND_RANGE) {
+        fputs(". Mean over n seeds [lowest, highest].", out);
+    } else {
+        fprintf(out, ". Mean over n seeds [%g %% bootstrap interval of the mean].", 100 * e->level);
+    }
+    fputs(t->against >= 0 ? " *: the band excludes zero.\n" : "\n", out);
+}
+
+static ssm_status print_markdown(FILE *out, const ssm__tables *t, ssm_error *err)
+{
+    const ssm_experiment *e = t->experiment;
+    print_words(out, t);
+    for (size_t m = 0; m < json_array_size(e->measures); m++) {
+        const char *measure = json_string_value(json_array_get(e->measures, m));
+        SSM__TRY(print_table(out, t, measure, -1, err));
+        if (t->against >= 0 && e->n_arms > 1) {
+            SSM__TRY(print_table(out, t, measure, t->against, err));
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static ssm_status finish(FILE *stream, char **text, ssm_status status, ssm_error *err)
+{
+    const bool failed = ferror(stream) != 0;
+    if ((fclose(stream) != 0 || failed) && status == SSM_STATUS_OK) {
+        status = ssm__fail_memory(err, "a table", 0);
+    }
+    if (status != SSM_STATUS_OK) {
+        free(*text);
+        *text = NULL;
+    }
+    return status;
+}
+
+ssm_status ssm__table_csv(const ssm__tables *t, char **out, ssm_error *err)
+{
+    size_t bytes;
+    *out = NULL;
+    FILE *stream = open_memstream(out, &bytes);
+    if (stream == NULL) {
+        return ssm__fail_memory(err, "a table", 0);
+    }
+    const ssm_status status =
+        print_csv(stream, t) ? SSM_STATUS_OK : ssm__fail_memory(err, "a table", 0);
+    return finish(stream, out, status, err);
+}
+
+ssm_status ssm__table_markdown(const ssm__tables *t, char **out, ssm_error *err)
+{
+    size_t bytes;
+    *out = NULL;
+    FILE *stream = open_memstream(out, &bytes);
+    if (stream == NULL) {
+        return ssm__fail_memory(err, "a table", 0);
+    }
+    return finish(stream, out, print_markdown(stream, t, err), err);
+}
