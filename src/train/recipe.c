@@ -286,20 +286,35 @@ ssm_status ssm__recipe_from_json(json_t *given, const char *place, ssm_recipe **
     return create(own, place, out, err);
 }
 
+/* Takes the reference of `given`. */
+static ssm_status create_checked(json_t *given, const char *place, ssm_recipe **out, ssm_error *err)
+{
+    ssm_error own;
+    ssm_error_clear(&own);
+    SSM__TRY(create(given, place, out, err));
+    if (ssm__recipe_check(*out, &own) != SSM_STATUS_OK) {
+        ssm_recipe_free(*out);
+        *out = NULL;
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(place), "%s", own.message);
+    }
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm_recipe_read(const char *path, ssm_recipe **out, ssm_error *err)
 {
     json_t *given = NULL;
     *out = NULL;
     SSM__TRY(ssm__json_read(path, RECIPE_BYTES, SSM__JSON_STRICT, &given, err));
-    SSM__TRY(create(given, path, out, err));
-    ssm_error own;
-    ssm_error_clear(&own);
-    if (ssm__recipe_check(*out, &own) != SSM_STATUS_OK) {
-        ssm_recipe_free(*out);
-        *out = NULL;
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "%s", own.message);
-    }
-    return SSM_STATUS_OK;
+    return create_checked(given, path, out, err);
+}
+
+ssm_status ssm__recipe_from_memory(const char *place, const char *text, size_t bytes,
+                                   ssm_recipe **out, ssm_error *err)
+{
+    json_t *given = NULL;
+    *out = NULL;
+    SSM__TRY(ssm__json_parse(place, 0, text, bytes, SSM__JSON_STRICT, &given, err));
+    return create_checked(given, place, out, err);
 }
 
 void ssm_recipe_free(ssm_recipe *recipe)

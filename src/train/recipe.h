@@ -66,6 +66,10 @@ struct ssm_recipe {
  * ssm_recipe_read. */
 ssm_status ssm__recipe_from_json(json_t *given, const char *place, ssm_recipe **out,
                                  ssm_error *err);
+/* As ssm_recipe_read, from a text that stands in `place`. */
+ssm_status ssm__recipe_from_memory(const char *place, const char *text, size_t bytes,
+                                   ssm_recipe **out, ssm_error *err);
+
 /* All settings as they hold; the task's are `settings` (JSON text of ssm_train_task_settings, with
  * the name added) or as given when NULL. New reference; NULL: out of memory. */
 json_t *ssm__recipe_json(const ssm_recipe *recipe, const ssm_train_task *task);
