@@ -9,6 +9,7 @@
 #include "kernels/body_scan_backward.h"
 #include "kernels/body_ssd_backward.h"
 #include "kernels/body_gated_norm_backward.h"
+#include "kernels/body_attention_backward.h"
 #include "kernels/body_loss.h"
 #include "kernels/body_optimiser.h"
 
@@ -28,6 +29,8 @@
         .conv_backward = kernel_conv_backward,                                                     \
         .scan_backward = kernel_scan_backward,                                                     \
         .silu_mul_backward = kernel_silu_mul_backward,                                             \
+        .attend_backward = kernel_attend_backward,                                                 \
+        .row_products = kernel_row_products,                                                       \
         .embedding_gradient = kernel_embedding_gradient,                                           \
         .cross_entropy = kernel_cross_entropy,                                                     \
         .adamw = kernel_adamw,                                                                     \

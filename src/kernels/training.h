@@ -75,6 +75,17 @@ typedef struct ssm__adamw_args {
     float eps, keep, step, root, grad_scale;
 } ssm__adamw_args;
 
+/* Backwards through the softmax of one head against one block of keys, as ssm__attend_args has
+ * them: p = exp(score − maximum)·inverse, ds = p·(dp − mean), 0 for keys that are not seen. */
+typedef struct ssm__attend_backward_args {
+    int64_t queries, keys, seen;
+    float *scores;        /* [queries][64] scaled q·k; becomes p */
+    float *d;             /* [queries][64] dp, the gradient of p; becomes ds */
+    const float *maximum; /* [queries] the largest score */
+    const float *inverse; /* [queries] 1/Σ exp(score − maximum) */
+    const float *mean;    /* [queries] Σ p·dp over all keys */
+} ssm__attend_backward_args;
+
 typedef struct ssm__training_kernels {
     /* ---- products: of y = x Wᵀ + b, w F32 [rows][cols] dense ----------------------------------
      */
@@ -136,6 +147,14 @@ typedef struct ssm__training_kernels {
      * dgate may be gate; either may be dout or x, but not both. */
     void (*silu_mul_backward)(const float *x, const float *gate, const float *dout, float *dx,
                               float *dgate, int64_t count);
+
+    /* ---- attention ----------------------------------------------------------------------------
+     */
+
+    void (*attend_backward)(const ssm__attend_backward_args *args);
+    /* out[row] = Σ_k a[row·a_stride + k] b[row·b_stride + k], k < width, by the summation law. */
+    void (*row_products)(const float *a, ptrdiff_t a_stride, const float *b, ptrdiff_t b_stride,
+                         int64_t rows, int64_t width, float *out);
 
     /* ---- both ends ----------------------------------------------------------------------------
      */

@@ -76,6 +76,7 @@ bool ssm__mixer_parse(const char *name, ssm__mixer_kind *out);
 
 extern const ssm__mixer ssm__mixer_mamba1;
 extern const ssm__mixer ssm__mixer_mamba2;
+extern const ssm__mixer ssm__mixer_attention;
 extern const ssm__mixer ssm__mixer_mlp;
 
 #endif

@@ -14,7 +14,7 @@ typedef enum ssm__decay { SSM__DECAY_COSINE, SSM__DECAY_LINEAR, SSM__DECAY_CONST
 typedef struct ssm__recipe_model {
     ssm__texts mixer; /* one for all layers, or one a layer */
     int64_t d_model, n_layers, vocab_size, d_state, d_conv, expand, dt_rank, d_mlp;
-    int64_t head_dim, n_groups;
+    int64_t head_dim, n_groups, attention_heads, kv_heads, attention_conv, rotary_dim;
     int64_t norm, tied, shared_layers;
     double norm_eps, dropout;
 } ssm__recipe_model;

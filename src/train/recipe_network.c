@@ -53,6 +53,35 @@ static void add_heads(const ssm__recipe_model *m, const ssm__mixer_kind *mixers,
     shape->mixer_norm_eps = m->norm_eps;
 }
 
+/* Sizes of attention, where a layer is that. */
+static ssm_status add_attention(const ssm__recipe_model *m, const ssm__mixer_kind *mixers,
+                                ssm_config *shape, ssm_error *err)
+{
+    bool attends = false;
+    for (int64_t layer = 0; layer < m->n_layers; layer++) {
+        attends = attends || mixers[layer] == SSM__MIXER_ATTENTION;
+    }
+    if (!attends) {
+        return SSM_STATUS_OK;
+    }
+    const int64_t heads = m->attention_heads != 0 ? m->attention_heads : m->d_model / m->head_dim;
+    if (heads == 0 || m->d_model % heads != 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "model: %" PRId64 " heads of attention do not divide d_model %" PRId64
+                         "; expected attention_heads to divide it, or head_dim where "
+                         "attention_heads is 0",
+                         heads, m->d_model);
+    }
+    shape->n_query_heads = heads;
+    shape->n_kv_heads = m->kv_heads != 0 ? m->kv_heads : heads;
+    shape->attention_head_dim = m->d_model / heads;
+    shape->attention_conv = m->attention_conv;
+    shape->rotary_dim = m->rotary_dim;
+    shape->rotary_base = m->rotary_dim > 0 ? 10000.0 : 0.0;
+    shape->softmax_scale = 1.0 / sqrt((double)shape->attention_head_dim);
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
                                ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err)
 {
@@ -81,6 +110,7 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
         .pad_id = -1,
     };
     add_heads(m, mixers, &shape);
+    SSM__TRY(add_attention(m, mixers, &shape, err));
     *out = (ssm__network_config){.shape = shape,
                                  .mixers = mixers,
                                  .norm = (ssm__norm_kind)m->norm,

@@ -91,6 +91,50 @@ static void test_mamba2_forms(void **state)
     compare(&config, 3, 70);
 }
 
+/* Three query heads to a key head, of 6 coordinates, of which 4 are turned. */
+static ssm__network_config toy_attention(const ssm__mixer_kind *mixers, int64_t layers)
+{
+    ssm__network_config config = toy_block(mixers, layers);
+    config.shape.n_query_heads = 6;
+    config.shape.n_kv_heads = 2;
+    config.shape.attention_head_dim = 6;
+    config.shape.rotary_dim = 4;
+    config.shape.rotary_base = 100;
+    config.shape.softmax_scale = 0.7;
+    return config;
+}
+
+static const ssm__mixer_kind hybrid_layers[] = {SSM__MIXER_MAMBA2, SSM__MIXER_ATTENTION,
+                                                SSM__MIXER_MAMBA2};
+static const ssm__mixer_kind attention_layers[] = {SSM__MIXER_ATTENTION, SSM__MIXER_ATTENTION};
+
+static void test_attention(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_attention(attention_layers, 2);
+    compare(&config, 5, 37);
+    compare(&config, 2, 2);
+    compare(&config, 3, 64);
+    compare(&config, 7, 300);
+    config.shape.attention_conv = 4;
+    config.shape.rotary_interleaved = true;
+    compare(&config, 3, 70);
+    config.shape.rotary_dim = 0;
+    config.shape.n_query_heads = config.shape.n_kv_heads = 3;
+    config.shape.attention_head_dim = 32;
+    compare(&config, 3, 70);
+}
+
+static void test_hybrid(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_attention(hybrid_layers, 3);
+    compare(&config, 3, 70);
+    config.shape.d_mlp = 17;
+    config.norm = SSM__NORM_LAYER;
+    compare(&config, 3, 70);
+}
+
 /* ---- the same bits --------------------------------------------------------------------------- */
 
 /* Gradients of one pass, for free(). */
@@ -184,6 +228,14 @@ static void engine_agrees(const ssm__network_config *config)
     ssm__network_free(network);
 }
 
+static void test_attention_bits(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_attention(hybrid_layers, 3);
+    config.shape.attention_conv = 4;
+    same_bits(&config);
+}
+
 static void test_mamba2_engine(void **state)
 {
     (void)state;
@@ -197,12 +249,23 @@ static void test_mamba2_engine(void **state)
     engine_agrees(&config);
 }
 
+static void test_hybrid_engine(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_attention(hybrid_layers, 3);
+    engine_agrees(&config);
+    config.shape.attention_conv = 4;
+    engine_agrees(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mamba2_lengths), cmocka_unit_test(test_mamba2_groups),
         cmocka_unit_test(test_mamba2_forms),   cmocka_unit_test(test_mamba2_bits),
-        cmocka_unit_test(test_mamba2_engine),
+        cmocka_unit_test(test_mamba2_engine),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_hybrid),         cmocka_unit_test(test_attention_bits),
+        cmocka_unit_test(test_hybrid_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
