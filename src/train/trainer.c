@@ -196,7 +196,8 @@ static ssm_status open_run(trainer *t, ssm_error *err)
     SSM__TRY(open_batches(t, err));
     SSM__TRY(open_text(t, err));
     const bool resumed = t->options->resume && ssm__has_state(t->directory);
-    if (!t->options->resume) {
+    const bool begun = ssm__holds_file(t->directory, "training/log.jsonl"); /* a run's own */
+    if (!resumed && !(t->options->resume && begun)) {
         SSM__TRY(check_free(t->directory, err));
     }
     SSM__TRY(take_directory(t, err));

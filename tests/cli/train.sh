@@ -41,6 +41,12 @@ says 'schedule.steps is 9, was 8'
 expect 0 train recipe.json -o fresh --resume # nothing there: begins
 same model/model.safetensors fresh/model.safetensors 'resume of nothing'
 
+cp -r model foreign # a model that no run left there stays
+rm -r foreign/training
+expect 2 train recipe.json -o foreign --resume
+says 'already holds a model'
+same model/model.safetensors foreign/model.safetensors 'a model of other hands'
+
 # --- from the weights of another, and a sweep ------------------------------------------------------
 expect 0 train recipe.json -o tuned --set init.from=model --set steps=2 --set lr=0
 same model/model.safetensors tuned/model.safetensors 'no learning rate, no change'
