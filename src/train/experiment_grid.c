@@ -58,7 +58,7 @@ static ssm_status add_setting(char *name, const char *key, const json_t *value, 
     return SSM_STATUS_OK;
 }
 
-static ssm_status name_run(const ssm_experiment *e, ssm__run *run, ssm_error *err)
+static ssm_status name_run(const ssm_experiment *e, ssm__experiment_run *run, ssm_error *err)
 {
     char name[NAME_MOST];
     json_t *seed = json_integer(run->seed);
@@ -81,7 +81,7 @@ static ssm_status name_run(const ssm_experiment *e, ssm__run *run, ssm_error *er
 }
 
 /* Two runs must not share a directory: values that differ only in what names cannot hold. */
-static ssm_status check_names(const ssm__run *runs, int64_t count, ssm_error *err)
+static ssm_status check_names(const ssm__experiment_run *runs, int64_t count, ssm_error *err)
 {
     const char **sorted = calloc((size_t)count + 1, sizeof *sorted);
     if (sorted == NULL) {
@@ -109,14 +109,14 @@ static ssm_status check_names(const ssm__run *runs, int64_t count, ssm_error *er
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* Those of one seed. */
-static ssm_status add_runs(const ssm_experiment *e, int64_t seed, bool tunes, ssm__run *runs,
-                           int64_t *count, ssm_error *err)
+static ssm_status add_runs(const ssm_experiment *e, int64_t seed, bool tunes,
+                           ssm__experiment_run *runs, int64_t *count, ssm_error *err)
 {
     const int64_t values = tunes ? (int64_t)json_array_size(e->tune.values) : 1;
     for (int64_t arm = 0; arm < e->n_arms; arm++) {
         for (int64_t cell = 0; cell < e->n_cells; cell++) {
             for (int64_t value = 0; value < values; value++) {
-                ssm__run *run = &runs[(*count)++];
+                ssm__experiment_run *run = &runs[(*count)++];
                 run->arm = arm;
                 run->cell = cell;
                 run->tuned = tunes ? value : -1;
@@ -134,7 +134,8 @@ static const json_t *tune_seeds(const ssm_experiment *e)
     return e->tune.key == NULL ? NULL : json_object_get(json_object_get(e->json, "tune"), "seeds");
 }
 
-static ssm_status fill_runs(const ssm_experiment *e, ssm__run *runs, int64_t *count, ssm_error *err)
+static ssm_status fill_runs(const ssm_experiment *e, ssm__experiment_run *runs, int64_t *count,
+                            ssm_error *err)
 {
     const json_t *seeds[] = {tune_seeds(e), e->seeds};
     for (int phase = 0; phase < 2; phase++) {
@@ -146,7 +147,8 @@ static ssm_status fill_runs(const ssm_experiment *e, ssm__run *runs, int64_t *co
     return check_names(runs, *count, err);
 }
 
-ssm_status ssm__runs_create(const ssm_experiment *e, ssm__run **out, int64_t *count, ssm_error *err)
+ssm_status ssm__runs_create(const ssm_experiment *e, ssm__experiment_run **out, int64_t *count,
+                            ssm_error *err)
 {
     const size_t tuning = json_array_size(tune_seeds(e)) * json_array_size(e->tune.values);
     const size_t most = (size_t)e->n_arms * (size_t)e->n_cells * ((size_t)e->n_seeds + tuning);
@@ -164,7 +166,7 @@ ssm_status ssm__runs_create(const ssm_experiment *e, ssm__run **out, int64_t *co
     return status;
 }
 
-void ssm__runs_free(ssm__run *runs, int64_t count)
+void ssm__runs_free(ssm__experiment_run *runs, int64_t count)
 {
     for (int64_t i = 0; runs != NULL && i < count; i++) {
         free(runs[i].name);
@@ -187,7 +189,7 @@ static ssm_status set(ssm_recipe *recipe, const char *key, const json_t *value, 
     return status;
 }
 
-static ssm_status set_all(const ssm_experiment *e, const ssm__run *run, int64_t tuned,
+static ssm_status set_all(const ssm_experiment *e, const ssm__experiment_run *run, int64_t tuned,
                           ssm_recipe *recipe, ssm_error *err)
 {
     const char *key;
@@ -209,7 +211,7 @@ static ssm_status set_all(const ssm_experiment *e, const ssm__run *run, int64_t 
     return status;
 }
 
-ssm_status ssm__run_recipe(const ssm_experiment *e, const ssm__run *run, int64_t tuned,
+ssm_status ssm__run_recipe(const ssm_experiment *e, const ssm__experiment_run *run, int64_t tuned,
                            ssm_recipe **out, ssm_error *err)
 {
     SSM__TRY(ssm_recipe_copy(e->base, out, err));
@@ -229,13 +231,13 @@ static bool lower_is_better(const char *measure)
 }
 
 /* Mean over the seeds of one value, so that more is better; NaN: a run is missing or failed. */
-static double score_of(const ssm_experiment *e, const ssm__run *runs, int64_t count, int64_t arm,
-                       int64_t cell, int64_t value, bool *all_done)
+static double score_of(const ssm_experiment *e, const ssm__experiment_run *runs, int64_t count,
+                       int64_t arm, int64_t cell, int64_t value, bool *all_done)
 {
     double sum = 0;
     int64_t n = 0;
     for (int64_t i = 0; i < count; i++) {
-        const ssm__run *run = &runs[i];
+        const ssm__experiment_run *run = &runs[i];
         if (run->tuned == value && run->arm == arm && run->cell == cell) {
             *all_done = *all_done && run->done;
             sum += ssm__measured(run, e->tune.measure, e->tune.size);
@@ -245,8 +247,8 @@ static double score_of(const ssm_experiment *e, const ssm__run *runs, int64_t co
     return (lower_is_better(e->tune.measure) ? -sum : sum) / (double)n;
 }
 
-int64_t ssm__tuned(const ssm_experiment *e, const ssm__run *runs, int64_t count, int64_t arm,
-                   int64_t cell)
+int64_t ssm__tuned(const ssm_experiment *e, const ssm__experiment_run *runs, int64_t count,
+                   int64_t arm, int64_t cell)
 {
     int64_t best = -1;
     double best_score = (double)NAN;

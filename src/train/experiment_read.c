@@ -11,12 +11,23 @@
 
 enum { EXPERIMENT_BYTES = 1 << 22, MOST_RUNS = 10000, MOST_CELLS = 1000 };
 
-static const char *const top_keys[] = {"name",  "about",    "recipe", "arms",    "grid",
-                                       "seeds", "measures", "tune",   "summary", NULL};
+static const char *const top_keys[] = {"name",     "about", "recipe", "arms",    "grid", "seeds",
+                                       "measures", "tune",  "probe",  "summary", NULL};
 static const char *const tune_keys[] = {"key", "values", "seeds", "measure", "size", NULL};
 static const char *const summary_keys[] = {"band", "level", "resamples", "against", NULL};
 static const char *const band_names[] = {"bootstrap", "range", NULL};
-static const char *const measure_names[] = {"loss", "perplexity", "strings", "characters", NULL};
+static const char *const measure_names[] = {"loss",
+                                            "perplexity",
+                                            "strings",
+                                            "characters",
+                                            "probe",
+                                            "probe_shuffled",
+                                            "churn_within",
+                                            "churn_cross",
+                                            "churn_margin",
+                                            "churn_margin_shuffled",
+                                            NULL};
+static const char *const probe_keys[] = {"rows", "window", "budget", NULL};
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
 
@@ -273,6 +284,32 @@ static ssm_status read_tune(ssm_experiment *e, const json_t *given, ssm_error *e
     return SSM_STATUS_OK;
 }
 
+static ssm_status read_count(const json_t *object, const char *key, int64_t most, int64_t *out,
+                             ssm_error *err)
+{
+    const json_t *value = json_object_get(object, key);
+    *out = json_integer_value(value);
+    return json_is_integer(value) && *out >= 1 && *out <= most
+               ? SSM_STATUS_OK
+               : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                           "probe: %s: expected a whole number in 1 … %" PRId64, key, most);
+}
+
+static ssm_status read_probe(ssm_experiment *e, const json_t *given, ssm_error *err)
+{
+    const json_t *probe = json_object_get(given, "probe");
+    if (json_is_null(probe)) {
+        return SSM_STATUS_OK;
+    }
+    if (!json_is_object(probe)) {
+        return expected("probe", "{\"rows\": …, \"window\": …, \"budget\": …}", err);
+    }
+    SSM__TRY(check_keys(probe, "probe", probe_keys, err));
+    SSM__TRY(read_count(probe, "rows", 1 << 20, &e->probe.rows, err));
+    SSM__TRY(read_count(probe, "window", 1 << 20, &e->probe.window, err));
+    return read_count(probe, "budget", 4096, &e->probe.budget, err);
+}
+
 static ssm_status read_summary(ssm_experiment *e, const json_t *given, ssm_error *err)
 {
     const json_t *summary = json_object_get(given, "summary");
@@ -310,8 +347,8 @@ static ssm_status read_summary(ssm_experiment *e, const json_t *given, ssm_error
 /* Fallbacks of what was not given, in the order of the documentation. New reference. */
 static json_t *with_defaults(const json_t *given)
 {
-    json_t *whole = json_pack("{s:n, s:s, s:n, s:n, s:{}, s:n, s:n, s:n}", "name", "about", "",
-                              "recipe", "arms", "grid", "seeds", "measures", "tune");
+    json_t *whole = json_pack("{s:n, s:s, s:n, s:n, s:{}, s:n, s:n, s:n, s:n}", "name", "about", "",
+                              "recipe", "arms", "grid", "seeds", "measures", "tune", "probe");
     json_t *summary = json_pack("{s:s, s:f, s:i, s:n}", "band", "bootstrap", "level", 0.95,
                                 "resamples", 10000, "against");
     json_t *own = json_object_get(given, "summary");
@@ -370,6 +407,7 @@ static ssm_status read_all(ssm_experiment *e, const json_t *given, ssm_error *er
     SSM__TRY(check_seeds("seeds", e->seeds, err));
     SSM__TRY(read_measures(e, e->json, err));
     SSM__TRY(read_tune(e, e->json, err));
+    SSM__TRY(read_probe(e, e->json, err));
     SSM__TRY(read_summary(e, e->json, err));
     const int64_t runs = e->n_arms * e->n_cells * e->n_seeds;
     if (e->n_arms > MOST_RUNS || e->n_seeds > MOST_RUNS || runs > MOST_RUNS) {
@@ -405,7 +443,7 @@ static ssm_status check_recipe(const ssm_recipe *recipe, ssm_error *err)
 /* One run of every arm and cell, and of every value that is tried. */
 static ssm_status check_runs(const ssm_experiment *e, ssm_error *err)
 {
-    ssm__run *runs = NULL;
+    ssm__experiment_run *runs = NULL;
     int64_t count = 0;
     SSM__TRY(ssm__runs_create(e, &runs, &count, err));
     ssm_status status = SSM_STATUS_OK;

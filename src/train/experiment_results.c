@@ -16,10 +16,11 @@
 
 static bool is_accuracy(const char *measure)
 {
-    return strcmp(measure, "strings") == 0 || strcmp(measure, "characters") == 0;
+    return strcmp(measure, "strings") == 0 || strcmp(measure, "characters") == 0 ||
+           strcmp(measure, "probe") == 0;
 }
 
-double ssm__measured(const ssm__run *run, const char *measure, const char *size)
+double ssm__measured(const ssm__experiment_run *run, const char *measure, const char *size)
 {
     if (run->failure != NULL) {
         return is_accuracy(measure) ? 0 : (double)NAN;
@@ -40,10 +41,10 @@ static int64_t collect(const ssm__tables *t, const ssm__cell *cell, double *valu
     const ssm_experiment *e = t->experiment;
     int64_t n = 0;
     for (int64_t s = 0; s < e->n_seeds; s++) {
-        const ssm__run *run = ssm__table_run(t, cell->arm, cell->cell, s);
+        const ssm__experiment_run *run = ssm__table_run(t, cell->arm, cell->cell, s);
         double value = run->done ? ssm__measured(run, cell->measure, cell->size) : (double)NAN;
         if (cell->against >= 0) {
-            const ssm__run *other = ssm__table_run(t, cell->against, cell->cell, s);
+            const ssm__experiment_run *other = ssm__table_run(t, cell->against, cell->cell, s);
             value -= other->done ? ssm__measured(other, cell->measure, cell->size) : (double)NAN;
         }
         if (!isnan(value)) {
@@ -65,7 +66,8 @@ ssm_status ssm__table_band(const ssm__tables *t, const ssm__cell *cell, ssm__ban
     return SSM_STATUS_OK;
 }
 
-const ssm__run *ssm__table_run(const ssm__tables *t, int64_t arm, int64_t cell, int64_t s)
+const ssm__experiment_run *ssm__table_run(const ssm__tables *t, int64_t arm, int64_t cell,
+                                          int64_t s)
 {
     const ssm_experiment *e = t->experiment;
     return &t->runs[(s * e->n_arms + arm) * e->n_cells + cell];
@@ -130,7 +132,7 @@ static void put_settings(ssm__tables *t, json_t *object, int64_t arm, int64_t ce
     }
 }
 
-static void put_run(ssm__tables *t, json_t *array, const ssm__run *run, int64_t tuned)
+static void put_run(ssm__tables *t, json_t *array, const ssm__experiment_run *run, int64_t tuned)
 {
     const ssm_experiment *e = t->experiment;
     json_t *object = push(t, array);
@@ -155,10 +157,10 @@ static void put_run(ssm__tables *t, json_t *array, const ssm__run *run, int64_t 
 /* The runs that are done: those that tune, or the others. */
 static void put_runs(ssm__tables *t, json_t *array, bool tunes)
 {
-    const ssm__run *first = tunes ? t->all : t->runs;
+    const ssm__experiment_run *first = tunes ? t->all : t->runs;
     const int64_t count = tunes ? t->n_all - t->n_runs : t->n_runs;
     for (int64_t i = 0; i < count; i++) {
-        const ssm__run *run = &first[i];
+        const ssm__experiment_run *run = &first[i];
         if (run->done) {
             put_run(t, array, run,
                     tunes ? run->tuned
@@ -280,8 +282,9 @@ static ssm_status write_tables(ssm__tables *t, const char *directory, char **tab
     return status;
 }
 
-ssm_status ssm__results_write(const ssm_experiment *e, const ssm__run *runs, int64_t count,
-                              const char *directory, char **text, char **table, ssm_error *err)
+ssm_status ssm__results_write(const ssm_experiment *e, const ssm__experiment_run *runs,
+                              int64_t count, const char *directory, char **text, char **table,
+                              ssm_error *err)
 {
     const int64_t n_runs = e->n_arms * e->n_cells * e->n_seeds;
     ssm__tables t = {.experiment = e,

@@ -22,7 +22,7 @@ typedef struct work {
     const ssm_experiment *e;
     const char *directory;
     const ssm_experiment_options *options;
-    ssm__run *runs;
+    ssm__experiment_run *runs;
     int64_t count, current;
     ssm__duration *durations; /* [count] expected */
     double expected, took;    /* seconds of what this process has done: expected, and in fact */
@@ -159,7 +159,7 @@ static ssm_status take_directory(work *w, ssm_error *err)
 }
 
 /* "directory/runs/NAME[/file]" for free(); NULL: no memory. */
-static char *run_path(const work *w, const ssm__run *run, const char *file)
+static char *run_path(const work *w, const ssm__experiment_run *run, const char *file)
 {
     char *runs = ssm__path_join(w->directory, "runs");
     char *inner = runs == NULL ? NULL : ssm__path_join(runs, run->name);
@@ -175,8 +175,8 @@ static char *run_path(const work *w, const ssm__run *run, const char *file)
 /* ---- what a run left ------------------------------------------------------------------------- */
 
 /* A file of a run, or *out NULL where there is none. */
-static ssm_status read_json(const work *w, const ssm__run *run, const char *file, json_t **out,
-                            ssm_error *err)
+static ssm_status read_json(const work *w, const ssm__experiment_run *run, const char *file,
+                            json_t **out, ssm_error *err)
 {
     char *path = run_path(w, run, file);
     ssm_status status = path == NULL ? ssm__fail_memory(err, "a path", 0) : SSM_STATUS_OK;
@@ -189,7 +189,7 @@ static ssm_status read_json(const work *w, const ssm__run *run, const char *file
 }
 
 /* The log's first line has the number of parameters. */
-static ssm_status read_parameters(const work *w, ssm__run *run, ssm_error *err)
+static ssm_status read_parameters(const work *w, ssm__experiment_run *run, ssm_error *err)
 {
     char *path = run_path(w, run, "training/log.jsonl");
     ssm__map map = {0};
@@ -209,8 +209,26 @@ static ssm_status read_parameters(const work *w, ssm__run *run, ssm_error *err)
     return status;
 }
 
+/* What the probe found is a further part of the evaluation; *there false: it has not been made. */
+static ssm_status add_probe(const work *w, ssm__experiment_run *run, bool *there, ssm_error *err)
+{
+    json_t *probe = NULL;
+    *there = w->e->probe.rows == 0;
+    if (*there) {
+        return SSM_STATUS_OK;
+    }
+    SSM__TRY(read_json(w, run, "probe.json", &probe, err));
+    *there = probe != NULL;
+    json_t *whole = run->evaluation == NULL ? json_object() : json_deep_copy(run->evaluation);
+    const bool good = whole != NULL && (probe == NULL || json_object_update(whole, probe) == 0);
+    json_decref(probe);
+    json_decref(run->evaluation);
+    run->evaluation = whole;
+    return good ? SSM_STATUS_OK : ssm__fail_memory(err, "an evaluation", 0);
+}
+
 /* run->done: it has come to its end, or failed. */
-static ssm_status look_at(const work *w, ssm__run *run, ssm_error *err)
+static ssm_status look_at(const work *w, ssm__experiment_run *run, ssm_error *err)
 {
     json_t *failure = NULL, *result = NULL;
     SSM__TRY(read_json(w, run, "failure.json", &failure, err));
@@ -233,12 +251,13 @@ static ssm_status look_at(const work *w, ssm__run *run, ssm_error *err)
     const json_t *evaluation = json_object_get(result, "evaluation");
     run->evaluation =
         json_is_object(evaluation) ? json_incref((json_t *)(uintptr_t)evaluation) : NULL;
-    run->done = true;
     json_decref(result);
+    SSM__TRY(add_probe(w, run, &run->done, err));
     return read_parameters(w, run, err);
 }
 
-static ssm_status write_failure(const work *w, ssm__run *run, const char *message, ssm_error *err)
+static ssm_status write_failure(const work *w, ssm__experiment_run *run, const char *message,
+                                ssm_error *err)
 {
     char words[256];
     snprintf(words, sizeof words, "%.250s", message);
@@ -273,7 +292,7 @@ static double seconds_left(const work *w, double share)
 static void on_line(void *context, const ssm_train_line *line)
 {
     work *w = context;
-    const ssm__run *run = &w->runs[w->current];
+    const ssm__experiment_run *run = &w->runs[w->current];
     const ssm_experiment_line out = {.run = w->current + 1,
                                      .runs = w->count,
                                      .name = run->name,
@@ -284,7 +303,8 @@ static void on_line(void *context, const ssm_train_line *line)
 }
 
 /* log.jsonl has what a run took: the only file that the clock has a part in. */
-static ssm_status log_run(const work *w, const ssm__run *run, ssm__duration from, ssm_error *err)
+static ssm_status log_run(const work *w, const ssm__experiment_run *run, ssm__duration from,
+                          ssm_error *err)
 {
     const ssm__duration to = now();
     char *path = ssm__path_join(w->directory, "log.jsonl");
@@ -306,7 +326,7 @@ static ssm_status log_run(const work *w, const ssm__run *run, ssm__duration from
     return status;
 }
 
-static ssm_status train(work *w, ssm__run *run, const ssm_recipe *recipe, ssm_error *err)
+static ssm_status train(work *w, ssm__experiment_run *run, const ssm_recipe *recipe, ssm_error *err)
 {
     const ssm_train_options options = {.pool = w->options->pool,
                                        .isa = w->options->isa,
@@ -320,6 +340,9 @@ static ssm_status train(work *w, ssm__run *run, const ssm_recipe *recipe, ssm_er
     char *path = run_path(w, run, NULL);
     ssm_status status = path == NULL ? ssm__fail_memory(&own, "a path", 0)
                                      : ssm_train(recipe, path, &options, &result, &own);
+    if (status == SSM_STATUS_OK && w->e->probe.rows > 0) {
+        status = ssm__probe_run(w->e, recipe, path, w->options, &own);
+    }
     free(path);
     free(result.evaluation);
     if (result.not_finite) {
@@ -331,7 +354,7 @@ static ssm_status train(work *w, ssm__run *run, const ssm_recipe *recipe, ssm_er
     return status;
 }
 
-static ssm_status run_one(work *w, ssm__run *run, ssm_error *err)
+static ssm_status run_one(work *w, ssm__experiment_run *run, ssm_error *err)
 {
     ssm_recipe *recipe = NULL;
     const ssm__duration from = now();
@@ -347,7 +370,7 @@ static ssm_status run_one(work *w, ssm__run *run, ssm_error *err)
 }
 
 /* Tells what the run that has just been done came to. */
-static ssm_status report(const work *w, const ssm__run *run, ssm_error *err)
+static ssm_status report(const work *w, const ssm__experiment_run *run, ssm_error *err)
 {
     char *evaluation = NULL;
     if (run->evaluation != NULL) {

@@ -8,6 +8,19 @@
 
 #include "base/error.h"
 
+/* Does any run have the measure at this size? */
+static bool is_measured(const ssm__tables *t, const char *measure, int64_t size)
+{
+    for (int64_t i = 0; i < t->n_runs; i++) {
+        const ssm__experiment_run *run = &t->runs[i];
+        if (run->done && run->failure == NULL &&
+            !isnan(ssm__measured(run, measure, t->sizes[size]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- CSV ------------------------------------------------------------------------------------- */
 
 /* RFC 4180: quoted where it has to be. */
@@ -47,7 +60,7 @@ static const json_t *tuned_value(const ssm__tables *t, int64_t arm, int64_t cell
 }
 
 /* Every measure of every size of a run, a line each. */
-static bool print_run(FILE *out, const ssm__tables *t, const ssm__run *run)
+static bool print_run(FILE *out, const ssm__tables *t, const ssm__experiment_run *run)
 {
     const ssm_experiment *e = t->experiment;
     const int64_t measures = (int64_t)json_array_size(e->measures);
@@ -57,6 +70,9 @@ static bool print_run(FILE *out, const ssm__tables *t, const ssm__run *run)
             json_string_value(json_array_get(e->measures, (size_t)(i / t->n_sizes)));
         const char *size = t->sizes[i % t->n_sizes];
         const double value = ssm__measured(run, measure, size);
+        if (!is_measured(t, measure, i % t->n_sizes)) {
+            continue;
+        }
         print_field(out, e->arm_names[run->arm]);
         for (int64_t k = 0; k < e->n_keys && good; k++) {
             fputc(',', out);
@@ -120,12 +136,12 @@ static void print_band(FILE *out, const ssm__band *band, bool difference)
         return;
     }
     const char *format = difference ? "%+.3f [%+.3f, %+.3f]%s" : "%.3f [%.3f, %.3f]%s";
-    const bool apart = difference && (band->low > 0 || band->high < 0);
+    const bool apart = difference && band->n > 1 && (band->low > 0 || band->high < 0);
     snprintf(text, sizeof text, format, band->mean, band->low, band->high, apart ? " *" : "");
     print_cell(out, text);
 }
 
-static void print_head(FILE *out, const ssm__tables *t)
+static void print_head(FILE *out, const ssm__tables *t, const char *measure)
 {
     const ssm_experiment *e = t->experiment;
     fputs("| arm |", out);
@@ -136,11 +152,15 @@ static void print_head(FILE *out, const ssm__tables *t)
         print_cell(out, e->tune.key);
     }
     fputs(" n |", out);
+    int64_t columns = 2 + e->n_keys + (e->tune.key != NULL);
     for (int64_t i = 0; i < t->n_sizes; i++) {
-        print_cell(out, t->sizes[i]);
+        if (is_measured(t, measure, i)) {
+            print_cell(out, t->sizes[i]);
+            columns++;
+        }
     }
     fputs("\n|", out);
-    for (int64_t i = 0; i < 2 + e->n_keys + (e->tune.key != NULL) + t->n_sizes; i++) {
+    for (int64_t i = 0; i < columns; i++) {
         fputs("---|", out);
     }
     fputc('\n', out);
@@ -169,6 +189,9 @@ static ssm_status print_row(FILE *out, const ssm__tables *t, const ssm__cell *ro
     for (int pass = 0; pass < 2; pass++) { /* the number of seeds stands in front */
         for (int64_t i = 0; i < t->n_sizes; i++) {
             ssm__band band;
+            if (!is_measured(t, row->measure, i)) {
+                continue;
+            }
             cell.size = t->sizes[i];
             SSM__TRY(ssm__table_band(t, &cell, &band, err));
             n = band.n > n ? band.n : n;
@@ -193,7 +216,7 @@ static ssm_status print_table(FILE *out, const ssm__tables *t, const char *measu
         fprintf(out, ": difference to %s, seed by seed", e->arm_names[against]);
     }
     fputs("\n\n", out);
-    print_head(out, t);
+    print_head(out, t, measure);
     for (int64_t i = 0; i < e->n_arms * e->n_cells; i++) {
         const ssm__cell row = {
             .arm = i / e->n_cells, .cell = i % e->n_cells, .against = against, .measure = measure};

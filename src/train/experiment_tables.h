@@ -6,8 +6,8 @@
 
 typedef struct ssm__tables {
     const ssm_experiment *experiment;
-    const ssm__run *all; /* [n_all] with those that tune */
-    const ssm__run
+    const ssm__experiment_run *all; /* [n_all] with those that tune */
+    const ssm__experiment_run
         *runs; /* [n_runs] the experiment's own: seed by seed, arm by arm, cell by cell */
     int64_t n_all, n_runs, done, n_failed;
     int64_t against; /* number of the arm that the others are compared with; −1: none */
@@ -24,7 +24,8 @@ typedef struct ssm__cell {
     const char *measure, *size;
 } ssm__cell;
 
-const ssm__run *ssm__table_run(const ssm__tables *t, int64_t arm, int64_t cell, int64_t s);
+const ssm__experiment_run *ssm__table_run(const ssm__tables *t, int64_t arm, int64_t cell,
+                                          int64_t s);
 /* Mean and band over the seeds that have the measure; n 0: none has. Errors: MEMORY. */
 ssm_status ssm__table_band(const ssm__tables *t, const ssm__cell *cell, ssm__band *out,
                            ssm_error *err);

@@ -199,7 +199,7 @@ static void scale(const ssm_recipe *recipe, const timing *t, ssm__duration *out)
     out->cpu_seconds = (double)steps * t->step.cpu_seconds + evaluations * t->rest.cpu_seconds;
 }
 
-ssm_status ssm__durations(const ssm_experiment *e, const ssm__run *runs, int64_t count,
+ssm_status ssm__durations(const ssm_experiment *e, const ssm__experiment_run *runs, int64_t count,
                           const char *directory, const ssm_experiment_options *options,
                           ssm__duration *durations, ssm_error *err)
 {

@@ -102,3 +102,26 @@ says 'tune is null, was'
 mkdir other && touch other/file
 expect 2 experiment run toy.json -o other
 says 'the directory is not empty (file)'
+
+# --- a probe of what was trained ----------------------------------------------------------------------
+cat >switched.json <<'SWITCHED'
+{"name": "switched", "recipe": {"model": {"d_model": 8, "n_layers": 2, "d_state": 4},
+  "task": {"name": "switched-linear", "length": 256, "dwell_min": 40, "dwell_max": 60, "evaluate": [256]},
+  "batch": {"rows": 1}, "schedule": {"steps": 3}, "evaluate": {"rows": 2}},
+ "arms": {"trained": {}}, "seeds": [1],
+ "measures": ["loss", "probe", "churn_margin", "churn_margin_shuffled"],
+ "probe": {"rows": 8, "window": 16, "budget": 2}}
+SWITCHED
+expect 0 experiment run switched.json -o switched
+prints '| arm | n | 256 |'
+prints '| arm | n | layer 0 | layer 1 |'
+rm switched/runs/trained,seed=1/probe.json # killed in between
+cp switched/results.json before.json
+expect 0 experiment run switched.json -o switched
+same before.json switched/results.json 'the probe is made again'
+sed -e 's/switched-linear.*"evaluate": \[256\]/copy"/' switched.json >bad.json
+expect 2 experiment run bad.json -o unprobed
+says 'the task copy has no regimes'
+sed -e 's/"budget"/"budgets"/' switched.json >bad.json
+expect 3 experiment run bad.json -o refused
+says 'did you mean "budget"?'
