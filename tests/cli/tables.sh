@@ -28,7 +28,7 @@ for words in 'info tiny' 'doctor' 'selftest' 'compare tiny tiny' 'help' 'init --
     'eval tiny prose=prose.txt --window 64 --windows 2 --mask mask' \
     'eval tiny prose=prose.txt --window 64 --windows 2 --mask mask --against last --recording rec --budget 4' \
     'sweep rec tiny prose=prose.txt code=code.txt --window 128 --windows 2 --offset 4
-        --rules all,prefix:64,compensated:optimal --scopes all -o table' \
+        --rules all,prefix:64,compensated:optimal --budgets 12 --bootstrap 50 -o table' \
     'verify tiny prose=prose.txt --window 64 --windows 1'; do
     # shellcheck disable=SC2086
     narrow $words
