@@ -393,7 +393,7 @@ const bench_case bench_cases[] = {
      "the per-head Gram of one Mamba-2 layer (mamba2-130m's where the shape has no heads)", "fma",
      NULL, true, ANY, all_tokens, bench_sample_gram_heads},
     {"train", "a step of training, 8 sequences of 512 tokens", "gemm", NULL, false,
-     1 << SSM_FAMILY_MAMBA, bench_train_tokens, bench_sample_train},
+     1 << SSM_FAMILY_MAMBA | MAMBA2, bench_train_tokens, bench_sample_train},
     {"train_small", "the same of d_model 128, 4 layers, on 16 sequences of 256 bytes", "gemm", NULL,
      false, ANY, bench_train_small_tokens, bench_sample_train_small},
     {NULL, NULL, NULL, NULL, false, 0, NULL, NULL}};

@@ -42,17 +42,34 @@ static void release(training *t)
     free(t->batch.used);
 }
 
+static ssm__mixer_kind mixer_of(const bench_run *run, int64_t layer)
+{
+    switch (ssm_checkpoint_layer_kind(ssm_model_checkpoint(run->model), layer)) {
+    case SSM_LAYER_MAMBA2:
+        return SSM__MIXER_MAMBA2;
+    case SSM_LAYER_ATTENTION:
+        return SSM__MIXER_ATTENTION;
+    case SSM_LAYER_MAMBA:
+    case SSM_LAYER_KINDS:
+        break;
+    }
+    return SSM__MIXER_MAMBA1;
+}
+
 static ssm_status create(const bench_run *run, const ssm_config *shape, int64_t rows,
                          int64_t length, training *t, ssm_error *err)
 {
     const size_t tokens = (size_t)(rows * length);
-    t->mixers = calloc((size_t)shape->n_layers, sizeof *t->mixers); /* all mamba1 */
+    t->mixers = calloc((size_t)shape->n_layers, sizeof *t->mixers);
     t->batch = (ssm_train_batch){.rows = rows, .length = length};
     t->batch.ids = calloc(tokens, sizeof *t->batch.ids);
     t->batch.labels = calloc(tokens, sizeof *t->batch.labels);
     t->batch.used = calloc((size_t)rows, sizeof *t->batch.used);
     if (!t->mixers || !t->batch.ids || !t->batch.labels || !t->batch.used) {
         return ssm__fail_memory(err, "a batch", tokens * sizeof *t->batch.ids);
+    }
+    for (int64_t layer = 0; layer < shape->n_layers; layer++) {
+        t->mixers[layer] = shape == &small_shape ? SSM__MIXER_MAMBA1 : mixer_of(run, layer);
     }
     for (size_t i = 0; i < tokens; i++) {
         t->batch.ids[i] = (int32_t)((i * 7919 + 13) % (size_t)shape->vocab_size);
@@ -83,13 +100,14 @@ static void step(training *t, int64_t number)
     ssm__optimiser_step(&t->optimiser, &recipe, number, gradients, 1 / fmax(norm, 1));
 }
 
-/* Multiply and add of every matrix, forward and twice backward. */
+/* Multiply and add of every matrix, forward and twice backward; Mamba-2's chunks are not counted.
+ */
 static double product_flops(const training *t)
 {
     double weights = 0;
     for (int64_t i = 0; i < ssm__network_count(t->network); i++) {
         const ssm__parameter *p = ssm__network_at(t->network, i);
-        weights += ssm__slot_is_matrix(p->slot) ? (double)p->count : 0;
+        weights += p->slot >= 0 && ssm__slot_is_matrix(p->slot) ? (double)p->count : 0;
     }
     return 6.0 * weights * (double)(t->batch.rows * t->batch.length);
 }
