@@ -75,7 +75,7 @@ refused 3 'needs 4000001' recipe.json --set task.length=4000000
 refused 2 'no section alone has a key "length"' recipe.json --set length=40
 refused 3 'missing.txt' recipe.json --set 'task.text=missing.txt'
 refused 2 'vocab_size is 100' recipe.json --set vocab_size=100
-refused 2 'cannot be trained yet' recipe.json --set mixer=h3
+refused 2 'did you mean "mamba1"?' recipe.json --set mixer=mamba0
 echo '{"model": {"d_modle": 3}}' >bad.json
 refused 3 'did you mean "d_model"?' bad.json
 echo '{"seed": 1}' >bad.json
