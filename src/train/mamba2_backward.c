@@ -158,7 +158,7 @@ static void back_chunk(void *context, int64_t task, int thread)
             .du = ssm__wide_group(r->s->d, sequence, b->x_group + first) + token * SSM__LANES,
             .du_stride = stride,
             .ddelta = ssm__block_steps(r, r->s->ddelta, sequence, head) + token,
-            .rates = b->has_dt ? ssm__block_steps(r, r->s->rates, sequence, head) + token : NULL,
+            .rates = b->has_steps ? ssm__block_steps(r, r->s->rates, sequence, head) + token : NULL,
             .dproducts = dproducts,
             .dB = dB,
             .dC = dC,
@@ -235,6 +235,18 @@ static void back_conv(void *context, int64_t task, int thread)
     }
 }
 
+/* Sixteen modes of B or C that are constants: sums over all tokens. */
+static void back_fixed(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const ssm__block_run *r = context;
+    for (int64_t sequence = 0; sequence < r->run->sequences; sequence++) {
+        const float *d = ssm__wide_group(r->s->d, sequence, r->b.bc_group + task);
+        r->run->kernels->training->column_sums(ssm__rows_view(d, SSM__LANES), r->run->length,
+                                               r->w->dfixed + task * SSM__LANES, 0, SSM__LANES);
+    }
+}
+
 static void back_in(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -271,16 +283,22 @@ void ssm__block_backward(const ssm__run *run)
 {
     ssm__block_run r = ssm__block_run_of(run);
     const int64_t chunks = run->sequences * r.chunks;
+    if (!r.b.has_steps) {
+        ssm__block_unit_steps(&r);
+    }
     ssm__pool_run(run->pool, inputs_again, &r,
                   run->sequences * ssm__divide_up(input_groups(&r.b), BLOCK_GROUPS));
     ssm__pool_run(run->pool, ssm__block_multiply, &r, chunks * r.b.bc_groups);
     ssm__pool_run(run->pool, back_out, &r, chunks);
     ssm__pool_run(run->pool, back_head, &r, r.b.H);
     ssm__pool_run(run->pool, back_chunk, &r, chunks * r.b.bc_groups);
-    if (r.b.has_dt) {
+    if (r.b.has_steps) {
         ssm__pool_run(run->pool, back_steps, &r, ssm__lane_groups(r.b.H));
     }
-    ssm__pool_run(run->pool, back_conv, &r, r.b.conv_groups);
+    ssm__pool_run(run->pool, back_conv, &r, r.b.convolved);
+    if (r.b.fixed) {
+        ssm__pool_run(run->pool, back_fixed, &r, r.b.conv_groups - r.b.convolved);
+    }
     weight_gradients(&r);
     ssm__pool_run(run->pool, back_in, &r, chunks);
 }

@@ -23,6 +23,8 @@ typedef enum ssm__block_parameter {
     SSM__BLOCK_SKIP,
     SSM__BLOCK_NORM,
     SSM__BLOCK_OUT_PROJ,
+    SSM__BLOCK_B, /* time-invariant mode: B and C of every token */
+    SSM__BLOCK_C,
     SSM__BLOCK_PARAMETERS
 } ssm__block_parameter;
 
@@ -35,11 +37,14 @@ typedef struct ssm__block_sizes {
     int64_t padded_N;                 /* 16·mode_groups */
     int64_t x_group, bc_group, dt_group, groups; /* first groups of the parts; all */
     int64_t conv_groups;                         /* x, B, C */
-    int64_t rows;     /* of the in_proj that is used; the last group may have fewer than 16 */
-    int64_t channels; /* columns of the out_proj that is used, H·head_groups·16 */
-    bool padded;      /* they are copies */
-    int64_t norms;    /* groups of the gated norm */
-    bool has_dt;      /* Δ is a row of in_proj */
+    int64_t rows;      /* of the in_proj that is used; the last group may have fewer than 16 */
+    int64_t channels;  /* columns of the out_proj that is used, H·head_groups·16 */
+    bool padded;       /* they are copies */
+    int64_t norms;     /* groups of the gated norm */
+    bool has_steps;    /* there are Δ and A; else Δ = 1 and nothing decays */
+    bool fixed;        /* time-invariant: B, C and dt are no rows of in_proj, their lanes of
+                        * kept.in stay zero, and B and C are constants in their place */
+    int64_t convolved; /* groups that go through the convolution, the first of conv_groups */
     int64_t index[SSM__BLOCK_PARAMETERS]; /* among the branch's parameters; −1: absent */
 } ssm__block_sizes;
 
@@ -57,7 +62,8 @@ typedef struct ssm__block_weights {
     float *dt_bias;          /* [⌈H/16⌉][16] */
     float *A2;               /* [H] */
     float *D, *norm;         /* [H·head_groups][16] */
-    float *dconv, *dconv_bias, *ddt_bias, *dD, *dnorm;
+    float *fixed;            /* [2·bc_groups·mode_groups][16] B, then C */
+    float *dconv, *dconv_bias, *ddt_bias, *dD, *dnorm, *dfixed;
     double *dA; /* [H] */
 } ssm__block_weights;
 
@@ -146,6 +152,8 @@ float *ssm__block_gradient(const ssm__block_run *r, ssm__block_parameter which);
 /* Groups [first, end) of kept.in behind the projection: convolution, rows of B and C, Δ. */
 void ssm__block_inputs(const ssm__block_run *r, int64_t sequence, int64_t first, int64_t end,
                        int thread);
+/* Δ = 1 where there are no steps. */
+void ssm__block_unit_steps(const ssm__block_run *r);
 /* C·B of a task (sequence, chunk, group of B and C). */
 void ssm__block_multiply(void *context, int64_t task, int thread);
 /* Arguments of the gated norm for a tile of tokens: the forward part. y in a tile of its own. */

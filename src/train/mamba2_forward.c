@@ -21,7 +21,8 @@ static void convolve(const ssm__block_run *r, int64_t sequence, int64_t conv_gro
                             ssm__wide_group(r->s->u, sequence, conv_group), NULL, run->length, K);
 }
 
-/* Sixteen modes of B or C of all tokens into the rows of their group. */
+/* Sixteen modes of B or C of all tokens into the rows of their group; constants where they are
+ * fixed. */
 static void put_rows(const ssm__block_run *r, int64_t sequence, int64_t conv_group)
 {
     const ssm__block_sizes *b = &r->b;
@@ -30,9 +31,11 @@ static void put_rows(const ssm__block_run *r, int64_t sequence, int64_t conv_gro
     const bool is_C = number >= b->bc_groups * b->mode_groups;
     float *rows = ssm__block_rows(r, sequence, which) + (is_C ? r->run->length * b->padded_N : 0) +
                   number % b->mode_groups * SSM__LANES;
-    const float *from = ssm__wide_group(r->s->u, sequence, conv_group);
+    const float *from = b->fixed ? r->w->fixed + number * SSM__LANES
+                                 : ssm__wide_group(r->s->u, sequence, conv_group);
+    const int64_t step = b->fixed ? 0 : SSM__LANES;
     for (int64_t t = 0; t < r->run->length; t++) {
-        memcpy(rows + t * b->padded_N, from + t * SSM__LANES, SSM__LANES * sizeof(float));
+        memcpy(rows + t * b->padded_N, from + t * step, SSM__LANES * sizeof(float));
     }
 }
 
@@ -63,7 +66,9 @@ void ssm__block_inputs(const ssm__block_run *r, int64_t sequence, int64_t first,
         if (group >= b->dt_group) {
             put_steps(r, sequence, group - b->dt_group, thread);
         } else if (group >= b->x_group) {
-            convolve(r, sequence, group - b->x_group, thread);
+            if (group - b->x_group < b->convolved) {
+                convolve(r, sequence, group - b->x_group, thread);
+            }
             if (group >= b->bc_group) {
                 put_rows(r, sequence, group - b->x_group);
             }
@@ -79,7 +84,7 @@ static void project(void *context, int64_t task, int thread)
     const int64_t blocks = ssm__divide_up(r->b.groups, BLOCK_GROUPS), D = r->b.d_model;
     const int64_t sequence = task / blocks, first = task % blocks * BLOCK_GROUPS;
     const int64_t end = ssm__least(first + BLOCK_GROUPS, r->b.groups);
-    for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
+    for (int64_t t = 0; t < run->length && first * SSM__LANES < w.rows; t += SSM__WORK_TOKENS) {
         run->kernels->linear(
             &w, NULL, ssm__rows_view(run->in + (sequence * run->length + t) * D, D),
             ssm__wide_view(r->k->in, sequence, t), ssm__least(SSM__WORK_TOKENS, run->length - t),
@@ -211,9 +216,19 @@ static void project_out(void *context, int64_t task, int thread)
     }
 }
 
+void ssm__block_unit_steps(const ssm__block_run *r)
+{
+    for (int64_t i = 0; i < r->run->sequences * r->b.H * r->chunks * SSM__TILE; i++) {
+        r->s->delta[i] = 1.0f;
+    }
+}
+
 void ssm__block_forward(const ssm__run *run)
 {
     ssm__block_run r = ssm__block_run_of(run);
+    if (!r.b.has_steps) {
+        ssm__block_unit_steps(&r);
+    }
     const int64_t chunks = run->sequences * r.chunks;
     ssm__pool_run(run->pool, project, &r,
                   run->sequences * ssm__divide_up(r.b.groups, BLOCK_GROUPS));

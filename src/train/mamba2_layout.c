@@ -10,15 +10,18 @@
  */
 
 /* What a kind has, in the order of the checkpoint. */
-static bool has(const ssm_config *c, ssm__mixer_kind kind, int which)
+static bool has(const ssm__network_config *config, ssm__mixer_kind kind, int which)
 {
     const bool steps = kind == SSM__MIXER_MAMBA2;
     switch (which) {
+    case SSM__BLOCK_B:
+    case SSM__BLOCK_C:
+        return steps && config->time_invariant;
     case SSM__BLOCK_DT_BIAS:
     case SSM__BLOCK_A_LOG:
         return steps;
     case SSM__BLOCK_NORM:
-        return c->gated_norm;
+        return config->shape.gated_norm;
     default:
         return true;
     }
@@ -34,19 +37,21 @@ ssm__block_sizes ssm__block_of(const ssm__network_config *config, ssm__mixer_kin
     b.head_groups = ssm__lane_groups(b.P);
     b.mode_groups = ssm__lane_groups(b.N);
     b.padded_N = b.mode_groups * SSM__LANES;
-    b.has_dt = kind == SSM__MIXER_MAMBA2;
+    b.has_steps = kind == SSM__MIXER_MAMBA2;
+    b.fixed = b.has_steps && config->time_invariant;
     b.x_group = b.H * b.head_groups;
     b.bc_group = 2 * b.x_group;
     b.dt_group = b.bc_group + 2 * b.bc_groups * b.mode_groups;
-    b.groups = b.dt_group + (b.has_dt ? ssm__lane_groups(b.H) : 0);
+    b.groups = b.dt_group + (b.has_steps ? ssm__lane_groups(b.H) : 0);
     b.conv_groups = b.dt_group - b.x_group;
-    b.rows = b.dt_group * SSM__LANES + (b.has_dt ? b.H : 0);
+    b.convolved = b.fixed ? b.x_group : b.conv_groups;
+    b.rows = b.fixed ? b.bc_group * SSM__LANES : b.dt_group * SSM__LANES + (b.has_steps ? b.H : 0);
     b.channels = b.x_group * SSM__LANES;
     b.padded = b.P % SSM__LANES != 0 || b.N % SSM__LANES != 0;
     b.norms = c->gated_norm ? c->norm_groups : 1;
     int64_t next = 0;
     for (int i = 0; i < SSM__BLOCK_PARAMETERS; i++) {
-        b.index[i] = has(c, kind, i) ? next++ : -1;
+        b.index[i] = has(config, kind, i) ? next++ : -1;
     }
     return b;
 }
@@ -91,10 +96,27 @@ void ssm__block_declare(ssm__declaration *list, const ssm__network_config *confi
     static const int slots[SSM__BLOCK_PARAMETERS] = {
         SSM__SLOT_in_proj, SSM__SLOT_conv1d, SSM__SLOT_conv1d_bias, SSM__SLOT_dt_bias,
         SSM__SLOT_A_log,   SSM__SLOT_D,      SSM__SLOT_gate_norm,   SSM__SLOT_out_proj};
-    for (int i = 0; i < SSM__BLOCK_PARAMETERS; i++) {
-        if (has(&config->shape, kind, i)) {
+    const ssm__block_sizes b = ssm__block_of(config, kind);
+    const int64_t S = b.H * b.P, GN = b.bc_groups * b.N;
+    const int64_t convolved = S + (b.fixed ? 0 : 2 * GN);
+    const int64_t steps = b.has_steps && !b.fixed ? b.H : 0;
+    for (int i = 0; i <= SSM__BLOCK_OUT_PROJ; i++) {
+        if (i == SSM__BLOCK_IN_PROJ) {
+            ssm__declare_shaped(list, SSM_LAYER_MAMBA2, layer, slots[i], 2,
+                                (int64_t[]){S + convolved + steps, b.d_model});
+        } else if (i == SSM__BLOCK_CONV) {
+            ssm__declare_shaped(list, SSM_LAYER_MAMBA2, layer, slots[i], 3,
+                                (int64_t[]){convolved, 1, b.d_conv});
+        } else if (i == SSM__BLOCK_CONV_BIAS) {
+            ssm__declare_shaped(list, SSM_LAYER_MAMBA2, layer, slots[i], 1, &convolved);
+        } else if (b.index[i] >= 0) {
             ssm__declare_slot(list, SSM_LAYER_MAMBA2, layer, slots[i]);
         }
+    }
+    if (b.fixed) {
+        const int64_t dims[] = {b.bc_groups, b.N};
+        ssm__declare_other(list, layer, "mixer.B", false, 2, dims);
+        ssm__declare_other(list, layer, "mixer.C", false, 2, dims);
     }
 }
 
@@ -119,6 +141,8 @@ void *ssm__block_take_weights(ssm__arena *arena, const ssm__network_config *conf
     ssm__block_weights w = {0};
     take_lanes(arena, &b, &w.conv, &w.conv_bias, &w.dt_bias, &w.D, &w.norm);
     take_lanes(arena, &b, &w.dconv, &w.dconv_bias, &w.ddt_bias, &w.dD, &w.dnorm);
+    w.fixed = SSM__TAKE(arena, float, 2 * b.bc_groups * b.padded_N);
+    w.dfixed = SSM__TAKE(arena, float, 2 * b.bc_groups * b.padded_N);
     w.A2 = SSM__TAKE(arena, float, b.H);
     w.dA = SSM__TAKE(arena, double, b.H);
     if (b.padded) {
@@ -255,7 +279,7 @@ static void parts_of(const ssm__block_sizes *b, part out[PARTS])
 {
     out[0] = out[1] = (part){b->H, b->P};
     out[2] = (part){2 * b->bc_groups, b->N};
-    out[3] = (part){b->has_dt, b->H};
+    out[3] = (part){b->has_steps, b->H};
 }
 
 /* What is copied between a parameter, rows of `width` floats, and lanes or padded rows. */
@@ -282,6 +306,16 @@ static void copy_row(const copying *c, int64_t row, int64_t place)
             c->padded[first + k * step] = dense[k];
         }
     }
+}
+
+static int in_proj_parts(const ssm__block_sizes *b)
+{
+    return b->fixed ? 2 : PARTS;
+}
+
+static int conv_parts(const ssm__block_sizes *b)
+{
+    return b->fixed ? 2 : 3;
 }
 
 /* Lanes that are no row stay zero, as they began. */
@@ -326,8 +360,8 @@ static void prepare_projections(const ssm__block_run *r)
 {
     const ssm__block_sizes *b = &r->b;
     if (b->padded) {
-        copy_rows(&(copying){b, 0, PARTS, b->d_model, false, writable(value(r, SSM__BLOCK_IN_PROJ)),
-                             r->w->in_proj, false});
+        copy_rows(&(copying){b, 0, in_proj_parts(b), b->d_model, false,
+                             writable(value(r, SSM__BLOCK_IN_PROJ)), r->w->in_proj, false});
         copy_columns(b, writable(value(r, SSM__BLOCK_OUT_PROJ)), r->w->out_proj, false);
     }
 }
@@ -362,10 +396,29 @@ static void clear_gradients(const ssm__block_run *r)
     clear(w->ddt_bias, ssm__lane_groups(b->H) * SSM__LANES);
     clear(w->dD, b->channels);
     clear(w->dnorm, b->channels);
+    clear(w->dfixed, 2 * b->bc_groups * b->padded_N);
     memset(w->dA, 0, (size_t)b->H * sizeof *w->dA);
     if (b->padded) {
         clear(w->din_proj, b->rows * b->d_model);
         clear(w->dout_proj, b->channels * b->d_model);
+    }
+}
+
+/* B and C [G][N] of the time-invariant mode, or their gradients. */
+static void move_fixed(const ssm__block_run *r, bool back)
+{
+    const ssm__block_sizes *b = &r->b;
+    for (int64_t i = 0; i < 2; i++) {
+        const ssm__block_parameter which = i == 0 ? SSM__BLOCK_B : SSM__BLOCK_C;
+        const int64_t first = i * b->bc_groups * b->padded_N;
+        for (int64_t k = 0; k < b->bc_groups * b->N; k++) {
+            const int64_t at = first + k / b->N * b->padded_N + k % b->N;
+            if (back) {
+                gradient(r, which)[k] += r->w->dfixed[at];
+            } else {
+                r->w->fixed[at] = value(r, which)[k];
+            }
+        }
     }
 }
 
@@ -374,17 +427,21 @@ void ssm__block_prepare(const ssm__run *run)
     const ssm__block_run r = ssm__block_run_of(run);
     const ssm__block_sizes *b = &r.b;
     const ssm__block_weights *w = r.w;
+    const int end = conv_parts(b);
     prepare_projections(&r);
-    copy_rows(
-        &(copying){b, 1, 3, b->d_conv, true, writable(value(&r, SSM__BLOCK_CONV)), w->conv, false});
-    copy_rows(&(copying){b, 1, 3, 1, true, writable(value(&r, SSM__BLOCK_CONV_BIAS)), w->conv_bias,
+    copy_rows(&(copying){b, 1, end, b->d_conv, true, writable(value(&r, SSM__BLOCK_CONV)), w->conv,
                          false});
+    copy_rows(&(copying){b, 1, end, 1, true, writable(value(&r, SSM__BLOCK_CONV_BIAS)),
+                         w->conv_bias, false});
     prepare_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
         copy_rows(
             &(copying){b, 1, 2, 1, true, writable(value(&r, SSM__BLOCK_NORM)), w->norm, false});
     }
-    if (b->has_dt) {
+    if (b->fixed) {
+        move_fixed(&r, false);
+    }
+    if (b->has_steps) {
         memcpy(w->dt_bias, value(&r, SSM__BLOCK_DT_BIAS), (size_t)b->H * sizeof(float));
         memcpy(w->A2, value(&r, SSM__BLOCK_A_LOG), (size_t)b->H * sizeof(float));
         ssm__decay_rates(w->A2, b->H);
@@ -420,18 +477,22 @@ void ssm__block_finish(const ssm__run *run)
     const ssm__block_sizes *b = &r.b;
     const ssm__block_weights *w = r.w;
     if (b->padded) {
-        copy_rows(&(copying){b, 0, PARTS, b->d_model, false, gradient(&r, SSM__BLOCK_IN_PROJ),
-                             w->din_proj, true});
+        copy_rows(&(copying){b, 0, in_proj_parts(b), b->d_model, false,
+                             gradient(&r, SSM__BLOCK_IN_PROJ), w->din_proj, true});
         copy_columns(b, gradient(&r, SSM__BLOCK_OUT_PROJ), w->dout_proj, true);
     }
-    copy_rows(&(copying){b, 1, 3, b->d_conv, true, gradient(&r, SSM__BLOCK_CONV), w->dconv, true});
-    copy_rows(
-        &(copying){b, 1, 3, 1, true, gradient(&r, SSM__BLOCK_CONV_BIAS), w->dconv_bias, true});
+    copy_rows(&(copying){b, 1, conv_parts(b), b->d_conv, true, gradient(&r, SSM__BLOCK_CONV),
+                         w->dconv, true});
+    copy_rows(&(copying){b, 1, conv_parts(b), 1, true, gradient(&r, SSM__BLOCK_CONV_BIAS),
+                         w->dconv_bias, true});
     finish_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
         copy_rows(&(copying){b, 1, 2, 1, true, gradient(&r, SSM__BLOCK_NORM), w->dnorm, true});
     }
-    if (b->has_dt) {
+    if (b->fixed) {
+        move_fixed(&r, true);
+    }
+    if (b->has_steps) {
         const float *A_log = value(&r, SSM__BLOCK_A_LOG);
         float *dA_log = gradient(&r, SSM__BLOCK_A_LOG);
         float *ddt_bias = gradient(&r, SSM__BLOCK_DT_BIAS);

@@ -28,6 +28,9 @@ typedef struct ssm__declaration ssm__declaration;
 /* A slot of the published models, in the shape that it has there; returns the parameter's number.
  */
 int64_t ssm__declare_slot(ssm__declaration *list, ssm_layer_kind kind, int64_t layer, int slot);
+/* The same in another shape. */
+int64_t ssm__declare_shaped(ssm__declaration *list, ssm_layer_kind kind, int64_t layer, int slot,
+                            int n_dims, const int64_t *dims);
 /* Any other; name stands below "backbone.layers.N.". */
 int64_t ssm__declare_other(ssm__declaration *list, int64_t layer, const char *name, bool decayed,
                            int n_dims, const int64_t *dims);
@@ -77,6 +80,7 @@ bool ssm__mixer_parse(const char *name, ssm__mixer_kind *out);
 extern const ssm__mixer ssm__mixer_mamba1;
 extern const ssm__mixer ssm__mixer_mamba2;
 extern const ssm__mixer ssm__mixer_attention;
+extern const ssm__mixer ssm__mixer_linear_attention;
 extern const ssm__mixer ssm__mixer_mlp;
 
 #endif

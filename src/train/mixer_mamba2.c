@@ -39,3 +39,4 @@
     }
 
 BLOCK_MIXER(mamba2, SSM__MIXER_MAMBA2);
+BLOCK_MIXER(linear_attention, SSM__MIXER_LINEAR_ATTENTION);

@@ -28,7 +28,8 @@ static bool published(const ssm__network_config *config, bool *attention)
         }
         *attention = *attention || attends;
     }
-    return config->loss == SSM_TRAIN_TOKENS && config->norm != SSM__NORM_NONE;
+    return config->loss == SSM_TRAIN_TOKENS && config->norm != SSM__NORM_NONE &&
+           !config->time_invariant;
 }
 
 static layout layout_of(const ssm__network_config *config)
@@ -136,14 +137,19 @@ static json_t *own_config(const ssm__network_config *config)
     }
     return json_pack(
         "{s:s, s:o, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:f, s:b}",
+        "s:f, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "model_type", "ssmscope", "mixer", mixers, "loss", ssm_train_loss_name(config->loss),
         "norm", norms[config->norm], "shared_layers", config->shared_layers, "vocab_size",
         (json_int_t)c->vocab_size, "d_model", (json_int_t)c->d_model, "n_layers",
         (json_int_t)c->n_layers, "d_inner", (json_int_t)c->d_inner, "d_state",
         (json_int_t)c->d_state, "d_conv", (json_int_t)c->d_conv, "dt_rank", (json_int_t)c->dt_rank,
         "d_mlp", (json_int_t)c->d_mlp, "n_inputs", (json_int_t)config->n_inputs, "n_outputs",
-        (json_int_t)config->n_outputs, "norm_eps", c->norm_eps, "tied", c->tied);
+        (json_int_t)config->n_outputs, "norm_eps", c->norm_eps, "tied", c->tied, "time_invariant",
+        config->time_invariant, "n_heads", (json_int_t)c->n_heads, "head_dim",
+        (json_int_t)c->head_dim, "n_groups", (json_int_t)c->n_groups, "n_query_heads",
+        (json_int_t)c->n_query_heads, "n_kv_heads", (json_int_t)c->n_kv_heads, "attention_head_dim",
+        (json_int_t)c->attention_head_dim, "attention_conv", (json_int_t)c->attention_conv,
+        "rotary_dim", (json_int_t)c->rotary_dim);
 }
 
 static ssm_status write_config(const ssm__network_config *config, layout as, const char *directory,

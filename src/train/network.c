@@ -56,6 +56,16 @@ int64_t ssm__declare_slot(ssm__declaration *list, ssm_layer_kind kind, int64_t l
     return declare(list, &made);
 }
 
+int64_t ssm__declare_shaped(ssm__declaration *list, ssm_layer_kind kind, int64_t layer, int slot,
+                            int n_dims, const int64_t *dims)
+{
+    ssm__parameter made = {.layer = layer, .slot = slot, .kind = kind, .n_dims = n_dims};
+    made.decayed = slot_decays(slot);
+    memcpy(made.dims, dims, (size_t)n_dims * sizeof *dims);
+    ssm__slot_name((ssm__slot_place){slot, layer}, made.name);
+    return declare(list, &made);
+}
+
 int64_t ssm__declare_other(ssm__declaration *list, int64_t layer, const char *name, bool decayed,
                            int n_dims, const int64_t *dims)
 {

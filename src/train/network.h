@@ -47,6 +47,10 @@ typedef struct ssm__network_config {
     int64_t n_inputs;              /* VECTORS: width of an input, read by a linear map with bias */
     int64_t n_outputs;             /* VECTORS, CLASSES: width of the head; else vocab_size */
     double dropout;                /* share of a branch's outputs set to 0; 0: none */
+    /* Mamba-1, Mamba-2: B, C and Δ are parameters and not of the token (docs/training.md) */
+    bool time_invariant;
+    int64_t gate_rank;   /* GLA: r of its gate; 0: 16 */
+    int64_t gate_groups; /* GLA: J gates, n_groups | J | n_heads; 0: n_groups */
 } ssm__network_config;
 
 typedef struct ssm__parameter {

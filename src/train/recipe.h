@@ -15,6 +15,7 @@ typedef struct ssm__recipe_model {
     ssm__texts mixer; /* one for all layers, or one a layer */
     int64_t d_model, n_layers, vocab_size, d_state, d_conv, expand, dt_rank, d_mlp;
     int64_t head_dim, n_groups, attention_heads, kv_heads, attention_conv, rotary_dim;
+    int64_t gate_rank, gate_groups, time_invariant;
     int64_t norm, tied, shared_layers;
     double norm_eps, dropout;
 } ssm__recipe_model;

@@ -118,6 +118,9 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
                                  .loss = task->loss,
                                  .n_inputs = task->input_width,
                                  .n_outputs = task->output_width,
-                                 .dropout = m->dropout};
+                                 .dropout = m->dropout,
+                                 .time_invariant = m->time_invariant != 0,
+                                 .gate_rank = m->gate_rank,
+                                 .gate_groups = m->gate_groups};
     return SSM_STATUS_OK;
 }

@@ -18,6 +18,8 @@
  * below 9e-6. */
 static const double bound = 2e-5;
 
+static void same_bits(const ssm__network_config *config);
+
 static void compare(const ssm__network_config *config, int64_t rows, int64_t length)
 {
     ssm__network *network = toy_network_create(config, SSM_ISA_AUTO, NULL);
@@ -89,6 +91,37 @@ static void test_mamba2_forms(void **state)
     config.shape.dt_limit_low = 0.02;
     config.shape.dt_limit_high = 0.05;
     compare(&config, 3, 70);
+}
+
+static const ssm__mixer_kind linear_layers[] = {SSM__MIXER_LINEAR_ATTENTION,
+                                                SSM__MIXER_LINEAR_ATTENTION};
+
+static void test_linear_attention(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(linear_layers, 2);
+    compare(&config, 5, 37);
+    compare(&config, 3, 150);
+    config.shape.n_groups = config.shape.norm_groups = 1;
+    config.shape.d_inner = config.shape.d_ssm = 192;
+    config.shape.head_dim = 48;
+    config.shape.d_state = 32;
+    compare(&config, 3, 70);
+}
+
+static void test_time_invariant(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(mamba2_layers, 2);
+    config.time_invariant = true;
+    compare(&config, 5, 37);
+    compare(&config, 3, 150);
+    config.shape.n_groups = config.shape.norm_groups = 1;
+    config.shape.d_inner = config.shape.d_ssm = 192;
+    config.shape.head_dim = 48;
+    config.shape.d_state = 32;
+    compare(&config, 3, 70);
+    same_bits(&config);
 }
 
 /* Three query heads to a key head, of 6 coordinates, of which 4 are turned. */
@@ -263,7 +296,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mamba2_lengths), cmocka_unit_test(test_mamba2_groups),
         cmocka_unit_test(test_mamba2_forms),   cmocka_unit_test(test_mamba2_bits),
-        cmocka_unit_test(test_mamba2_engine),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_mamba2_engine),  cmocka_unit_test(test_linear_attention),
+        cmocka_unit_test(test_time_invariant), cmocka_unit_test(test_attention),
         cmocka_unit_test(test_hybrid),         cmocka_unit_test(test_attention_bits),
         cmocka_unit_test(test_hybrid_engine),
     };
