@@ -84,6 +84,8 @@ bool ssm__block_accepts(const ssm__network_config *config, ssm__mixer_kind kind,
     } else if (!(c->dt_limit_low >= 0 && c->dt_limit_high > c->dt_limit_low)) {
         snprintf(why, size, "%s: the limits of dt are %g and %g; expected 0 ≤ low < high", name,
                  c->dt_limit_low, c->dt_limit_high);
+    } else if (config->time_invariant && kind != SSM__MIXER_MAMBA2) {
+        snprintf(why, size, "%s has no time-invariant mode; expected mamba1 or mamba2", name);
     } else {
         return true;
     }

@@ -14,6 +14,7 @@
 #include "train/mixer.h"
 #include "train/work.h"
 
+/* In time-invariant mode B and C stand in the places of X_PROJ and DT_PROJ, and dt stays 0. */
 enum { IN_PROJ, CONV, CONV_BIAS, X_PROJ, DT_PROJ, DT_BIAS, A_LOG, SKIP, OUT_PROJ, PARAMETERS };
 
 enum { BLOCK_GROUPS = SSM__WORK_ROWS / SSM__LANES, X_PROJ_TOKENS = 32 };
@@ -70,9 +71,13 @@ static void declare(ssm__declaration *list, const ssm__network_config *config, i
         SSM__SLOT_in_proj, SSM__SLOT_conv1d,  SSM__SLOT_conv1d_bias,
         SSM__SLOT_x_proj,  SSM__SLOT_dt_proj, SSM__SLOT_dt_proj_bias,
         SSM__SLOT_A_log,   SSM__SLOT_D,       SSM__SLOT_out_proj};
-    (void)config;
+    const int64_t dims[] = {1, config->shape.d_state};
     for (int i = 0; i < PARAMETERS; i++) {
-        ssm__declare_slot(list, SSM_LAYER_MAMBA, layer, slots[i]);
+        if (config->time_invariant && (i == X_PROJ || i == DT_PROJ)) {
+            ssm__declare_other(list, layer, i == X_PROJ ? "mixer.B" : "mixer.C", false, 2, dims);
+        } else {
+            ssm__declare_slot(list, SSM_LAYER_MAMBA, layer, slots[i]);
+        }
     }
 }
 
@@ -274,6 +279,17 @@ static int64_t task_tokens(const ssm__run *run, int64_t task, int64_t most, int6
     return ssm__least(most, run->length - *first);
 }
 
+/* B and C of a token that are parameters. */
+static void put_fixed(const ssm__run *run, int64_t tokens, float *rows)
+{
+    const ssm_config *c = &run->config->shape;
+    const size_t bytes = (size_t)c->d_state * sizeof(float);
+    for (int64_t t = 0; t < tokens; t++, rows += x_rows_of(c)) {
+        memcpy(rows + c->dt_rank, value(run, X_PROJ), bytes);
+        memcpy(rows + c->dt_rank + c->d_state, value(run, DT_PROJ), bytes);
+    }
+}
+
 static void project_selective(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -283,7 +299,11 @@ static void project_selective(void *context, int64_t task, int thread)
     const ssm__matrix w = matrix(run, X_PROJ);
     int64_t sequence, t;
     const int64_t tokens = task_tokens(run, task, X_PROJ_TOKENS, &sequence, &t);
-    float *rows = k->x_proj + (sequence * run->length + t) * w.rows;
+    float *rows = k->x_proj + (sequence * run->length + t) * x_rows_of(&run->config->shape);
+    if (run->config->time_invariant) {
+        put_fixed(run, tokens, rows);
+        return;
+    }
     run->kernels->linear(&w, NULL, ssm__wide_view(s->u, sequence, t), ssm__rows_view(rows, w.rows),
                          tokens, 0, w.rows);
 }
@@ -361,7 +381,8 @@ static void discretise_and_scan(void *context, int64_t task, int thread)
     const int64_t stride = x_rows_of(c);
     int64_t first, end;
     const int64_t sequence = task_groups(run, task, &first, &end);
-    for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
+    const bool fixed = run->config->time_invariant;
+    for (int64_t t = 0; t < run->length && !fixed; t += SSM__WORK_TOKENS) {
         const float *rows = k->x_proj + (sequence * run->length + t) * stride;
         run->kernels->linear(&w, NULL, ssm__rows_view(rows, stride),
                              ssm__wide_view(k->dt, sequence, t),
@@ -478,11 +499,14 @@ static void back_selective(void *context, int64_t task, int thread)
     int64_t sequence, t;
     const int64_t tokens = task_tokens(run, task, SSM__WORK_TOKENS, &sequence, &t);
     const int64_t first = sequence * run->length + t, width = 2 * c->d_state;
-    float *rows = s->dx_proj + first * x_proj.rows;
-    const ssm__view view = ssm__rows_view(rows, x_proj.rows);
+    float *rows = s->dx_proj + first * x_rows_of(c);
+    const ssm__view view = ssm__rows_view(rows, x_rows_of(c));
     kernels->sum_parts(s->parts + first * width, s->dy.groups,
                        (ptrdiff_t)(run->sequences * run->length * width), tokens, width,
-                       rows + c->dt_rank, (ptrdiff_t)x_proj.rows);
+                       rows + c->dt_rank, (ptrdiff_t)x_rows_of(c));
+    if (run->config->time_invariant) {
+        return;
+    }
     kernels->linear_input_gradient(&dt_proj, ssm__wide_view(s->ddt, sequence, t), view, tokens, 0,
                                    dt_proj.cols, false);
     kernels->linear_input_gradient(&x_proj, view, ssm__wide_view(s->dy, sequence, t), tokens, 0,
@@ -531,6 +555,19 @@ static void back_in(void *context, int64_t task, int thread)
                                                   tokens, 0, z.cols, true);
 }
 
+/* B and C that are parameters: sums over all tokens. */
+static void fixed_gradients(const ssm__run *run)
+{
+    const ssm_config *c = &run->config->shape;
+    const scratch *s = run->scratch;
+    const int64_t N = c->d_state, tokens = run->sequences * run->length;
+    const float *rows = s->dx_proj + c->dt_rank;
+    run->kernels->training->column_sums(ssm__rows_view(rows, x_rows_of(c)), tokens,
+                                        gradient(run, X_PROJ), 0, N);
+    run->kernels->training->column_sums(ssm__rows_view(rows + N, x_rows_of(c)), tokens,
+                                        gradient(run, DT_PROJ), 0, N);
+}
+
 static void weight_gradients(const ssm__run *run)
 {
     const ssm_config *c = &run->config->shape;
@@ -558,7 +595,8 @@ static void weight_gradients(const ssm__run *run)
          .cols = R,
          .dw = gradient(run, DT_PROJ)},
     };
-    ssm__weight_products(run, products, sizeof products / sizeof products[0]);
+    const int count = (int)(sizeof products / sizeof products[0]);
+    ssm__weight_products(run, products, run->config->time_invariant ? count - 2 : count);
 }
 
 static void backward(const ssm__run *run)
@@ -570,6 +608,9 @@ static void backward(const ssm__run *run)
     ssm__pool_run(run->pool, back_selective, context, tiles_of(run, SSM__WORK_TOKENS));
     ssm__pool_run(run->pool, back_conv, context, groups);
     weight_gradients(run);
+    if (run->config->time_invariant) {
+        fixed_gradients(run);
+    }
     ssm__pool_run(run->pool, back_in, context, tiles_of(run, SSM__WORK_TOKENS));
 }
 

@@ -112,6 +112,11 @@ static void test_linear_attention(void **state)
 static void test_time_invariant(void **state)
 {
     (void)state;
+    ssm__network_config first = toy_network();
+    first.time_invariant = true;
+    compare(&first, 5, 37);
+    compare(&first, 3, 150);
+    same_bits(&first);
     ssm__network_config config = toy_block(mamba2_layers, 2);
     config.time_invariant = true;
     compare(&config, 5, 37);
