@@ -43,6 +43,19 @@ static ssm__duration now(void)
     return (ssm__duration){read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_PROCESS_CPUTIME_ID)};
 }
 
+/* Half a second, unless the work is to stop. */
+static ssm_status wait_a_little(const work *w, ssm_error *err)
+{
+    const ssm_progress *p = w->options->progress;
+    const struct timespec half = {.tv_nsec = 500000000};
+    if (p != NULL && p->report != NULL && !p->report(p->context, "wait", 0, 0, "runs")) {
+        return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
+                         "interrupted while other processes were waited for");
+    }
+    nanosleep(&half, NULL);
+    return SSM_STATUS_OK;
+}
+
 /* ---- the directory --------------------------------------------------------------------------- */
 
 static void print_value(const json_t *value, char out[96])
@@ -133,15 +146,15 @@ static ssm_status check_empty(const char *directory, ssm_error *err)
                            found);
 }
 
-/* Makes, locks and names the directory. */
-static ssm_status take_directory(work *w, ssm_error *err)
+/* Makes the directory, or finds the same experiment in it. Locked until close_directory: processes
+ * that share an experiment begin one after the other. A file system without locks is used without.
+ */
+static ssm_status open_directory(work *w, ssm_error *err)
 {
     SSM__TRY(ssm__make_directories(w->directory, err));
     w->lock = open(w->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w->lock >= 0 && flock(w->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        return ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(w->directory),
-                         "another process works on this experiment: wait until it is done, or "
-                         "choose another directory");
+    while (w->lock >= 0 && flock(w->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        SSM__TRY(wait_a_little(w, err));
     }
     char *path = ssm__path_join(w->directory, "experiment.json");
     char *text = ssm_experiment_text(w->e);
@@ -416,9 +429,17 @@ static void tell_expected(const work *w)
     }
 }
 
-static ssm_status run_all(work *w, ssm_error *err)
+static void close_directory(work *w)
 {
-    SSM__TRY(take_directory(w, err));
+    if (w->lock >= 0) {
+        close(w->lock);
+    }
+    w->lock = -1;
+}
+
+static ssm_status begin(work *w, ssm_error *err)
+{
+    SSM__TRY(open_directory(w, err));
     SSM__TRY(ssm__runs_create(w->e, &w->runs, &w->count, err));
     w->durations = calloc((size_t)w->count + 1, sizeof *w->durations);
     if (w->durations == NULL) {
@@ -428,18 +449,97 @@ static ssm_status run_all(work *w, ssm_error *err)
         SSM__TRY(look_at(w, &w->runs[i], err));
     }
     SSM__TRY(ssm__durations(w->e, w->runs, w->count, w->directory, w->options, w->durations, err));
+    close_directory(w);
     tell_expected(w);
+    w->started = now();
+    return SSM_STATUS_OK;
+}
+
+/* Runs that other processes have done meanwhile. */
+static ssm_status look_again(work *w, int64_t *left, ssm_error *err)
+{
+    *left = 0;
+    for (int64_t i = 0; i < w->count; i++) {
+        if (!w->runs[i].done) {
+            SSM__TRY(look_at(w, &w->runs[i], err));
+            w->expected += w->runs[i].done ? w->durations[i].seconds : 0;
+            *left += !w->runs[i].done;
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* *lock: the run is this process's; −1: another one has it. */
+static ssm_status claim(const work *w, const ssm__experiment_run *run, int *lock, ssm_error *err)
+{
+    char *path = run_path(w, run, NULL);
+    ssm_status status =
+        path == NULL ? ssm__fail_memory(err, "a path", 0) : ssm__make_directories(path, err);
+    *lock = -1;
+    if (status == SSM_STATUS_OK) {
+        *lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (*lock < 0) {
+            status = ssm__fail_errno(err, SSM_STATUS_FAILED, path, "cannot be opened", errno);
+        } else if (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            close(*lock);
+            *lock = -1;
+        }
+    }
+    free(path);
+    return status;
+}
+
+static ssm_status claim_and_run(work *w, int64_t i, bool *did, ssm_error *err)
+{
+    ssm__experiment_run *run = &w->runs[i];
+    int lock;
+    int64_t left;
+    SSM__TRY(claim(w, run, &lock, err));
+    if (lock < 0) {
+        return SSM_STATUS_OK;
+    }
+    w->current = i;
+    ssm_status status = look_at(w, run, err); /* done between the last look and the lock? */
+    if (status == SSM_STATUS_OK && !run->done) {
+        status = run_one(w, run, err);
+        *did = true;
+    }
+    close(lock);
+    status = status == SSM_STATUS_OK && *did ? look_again(w, &left, err) : status;
+    status = status == SSM_STATUS_OK && *did ? write_results(w, err) : status;
+    return status == SSM_STATUS_OK && *did ? report(w, run, err) : status;
+}
+
+/* The first run that is neither done nor another process's; those behind what tunes wait for it. */
+static ssm_status run_next(work *w, bool *did, ssm_error *err)
+{
+    *did = false;
+    for (int64_t i = 0; i < w->count && !*did; i++) {
+        const ssm__experiment_run *run = &w->runs[i];
+        const bool ready = w->e->tune.key == NULL || run->tuned >= 0 ||
+                           ssm__tuned(w->e, w->runs, w->count, run->arm, run->cell) >= 0;
+        if (!run->done && ready) {
+            SSM__TRY(claim_and_run(w, i, did, err));
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+static ssm_status run_all(work *w, ssm_error *err)
+{
+    int64_t left;
+    SSM__TRY(begin(w, err));
     if (w->options->estimate) {
         return SSM_STATUS_OK;
     }
-    w->started = now();
-    for (int64_t i = 0; i < w->count; i++) {
-        w->current = i;
-        if (!w->runs[i].done) {
-            SSM__TRY(run_one(w, &w->runs[i], err));
-            SSM__TRY(write_results(w, err));
-            SSM__TRY(report(w, &w->runs[i], err));
+    SSM__TRY(look_again(w, &left, err));
+    while (left > 0) {
+        bool did;
+        SSM__TRY(run_next(w, &did, err));
+        if (!did) {
+            SSM__TRY(wait_a_little(w, err));
         }
+        SSM__TRY(look_again(w, &left, err));
     }
     return write_results(w, err);
 }
@@ -468,9 +568,7 @@ ssm_status ssm_experiment_run(const ssm_experiment *experiment, const char *dire
     free(w.table);
     free(w.durations);
     ssm__runs_free(w.runs, w.count);
-    if (w.lock >= 0) {
-        close(w.lock);
-    }
+    close_directory(&w);
     return status;
 }
 

@@ -63,6 +63,17 @@ done
 same whole/runs/mimetic,model.d_model=24,seed=2/model.safetensors \
     killed/runs/mimetic,model.d_model=24,seed=2/model.safetensors 'a run of it'
 
+# --- two processes share one -------------------------------------------------------------------------
+"$SSMSCOPE" experiment run toy.json -o shared --quiet >/dev/null 2>"$scratch/err.other" &
+child=$!
+expect 0 experiment run toy.json -o shared
+wait "$child" || fail "the other process failed: $(cat "$scratch/err.other")"
+child=
+for file in results.json results.csv results.md; do
+    same "whole/$file" "shared/$file" 'shared by two processes'
+done
+[ "$(grep -c . shared/log.jsonl)" -eq 16 ] || fail "the two processes did not share the runs"
+
 # --- a run that is no longer finite is a result -------------------------------------------------------
 sed -e 's/"grid": {[^}]*}/"grid": {"optimiser.lr": [0.01, 1000]}/' -e '/"tune"/d' toy.json >wild.json
 expect 0 experiment run wild.json -o wild
