@@ -183,7 +183,7 @@ const cli_option cli_eval_options[CLI_EVAL_OPTIONS] = {
      .fallback = "0",
      .min = 0,
      .max = INT64_MAX,
-     .help = "Seed of the resampling."},
+     .help = "Seed of the resampling and of rules that draw."},
     CLI_RIDGE_ENTRY(cli_eval_arguments),
     CLI_INVALID_UTF8_ENTRY(cli_eval_arguments),
     CLI_LOAD_ENTRIES(cli_eval_arguments),

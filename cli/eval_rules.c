@@ -68,6 +68,19 @@ static bool is_listed(const cli_eval_state *state, const char *name)
     return found;
 }
 
+/* Results and --items tell models apart by name: a mask file may not bear that of another. */
+static ssm_status check_mask_name(const cli_eval_state *state, ssm_error *err)
+{
+    const char *mask = state->args->mask;
+    if (mask == NULL || (!is_listed(state, mask) && strcmp(mask, cli_unpruned) != 0)) {
+        return SSM_STATUS_OK;
+    }
+    return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                    "--mask %s: another model of this command has that name, too; if they are not "
+                    "the same, give the file as ./%s",
+                    mask, mask);
+}
+
 /* The first of the expanded list is the rule to judge, the others are compared with. */
 static ssm_status list_models(cli_eval_state *state, ssm_error *err)
 {
@@ -95,7 +108,7 @@ static ssm_status list_models(cli_eval_state *state, ssm_error *err)
         state->first_against = 1;
         state->rule = state->against.values[0];
     }
-    return status;
+    return status == SSM_STATUS_OK ? check_mask_name(state, err) : status;
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */

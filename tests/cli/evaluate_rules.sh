@@ -135,6 +135,15 @@ says 'rule half chooses for every window'
 expect 2 eval tiny a.txt --protocol rolling "${rule[@]}" --rule half
 says 'for every window of text'
 
+# Results are told apart by name, so that a mask file has one of its own.
+expect 0 select rec --rule hankel --budget 4 -o static
+expect 2 "${how[@]}" --mask static --budget 4 --recording rec --against half
+says 'give the file as ./static'
+expect 2 "${how[@]}" --mask ./static --against ./static
+says 'has that name, too'
+expect 0 "${how[@]}" --mask ./static --budget 4 --recording rec --against static
+prints './static - static'
+
 # ---- Mamba-2 ------------------------------------------------------------------------------------
 expect 0 init --shape tiny-mamba2 -o m2 -q
 cp "$SOURCE_DIR/tests/golden/tokenizers/gpt.json" m2/tokenizer.json # byte level, fewer than 512 ids

@@ -285,7 +285,6 @@ static void energies_are_those_of_a_recording(void **state)
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-/* exact_chunks: a masked layer of Mamba-2 runs the recurrence, an unpruned one else in chunks. */
 static ssm_window_score *score(const fixture *f, const ssm_adapt_options *options,
                                int64_t continuation, ssm_pool *pool)
 {
@@ -294,7 +293,6 @@ static ssm_window_score *score(const fixture *f, const ssm_adapt_options *option
                                    .windows = WINDOWS,
                                    .offset = CALIBRATION,
                                    .continuation = continuation,
-                                   .exact_chunks = true,
                                    .pool = pool,
                                    .chooser = adapter ? ssm_adapt_chooser(adapter) : NULL};
     ssm_window_score *scores = NULL;
