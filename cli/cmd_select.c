@@ -33,24 +33,7 @@ typedef struct select_run {
     double error, error_unweighted;
 } select_run;
 
-/* What the mask says about layers that have states: those of attention stand whole in it. */
-typedef struct mask_sums {
-    int64_t layers, modes, kept;
-} mask_sums;
-
-static mask_sums sums_of(const ssm_mask *mask, const ssm_recording *recording)
-{
-    const int64_t attention = ssm_recording_get_info(recording)->n_attention;
-    const int64_t per_layer = mask->n_channels * mask->d_state;
-    mask_sums sums = {.layers = mask->n_layers - attention, .kept = -attention * per_layer};
-    sums.modes = sums.layers * per_layer;
-    for (int64_t i = 0; i < mask->n_layers * per_layer; i++) {
-        sums.kept += mask->keep[i] != 0;
-    }
-    return sums;
-}
-
-static ssm_status print_json(const select_run *run, mask_sums sums, ssm_error *err)
+static ssm_status print_json(const select_run *run, cli_mask_sums sums, ssm_error *err)
 {
     const select_arguments *args = run->args;
     const ssm_mask *mask = &run->mask;
@@ -82,7 +65,7 @@ static ssm_status print_json(const select_run *run, mask_sums sums, ssm_error *e
 }
 
 /* What has a set of its own, as "384 channels of 8 layers": that many in every layer. */
-static void print_sharers(const select_run *run, mask_sums sums)
+static void print_sharers(const select_run *run, cli_mask_sums sums)
 {
     const ssm_mask *mask = &run->mask;
     const int64_t groups = ssm_recording_get_info(run->recording)->n_groups;
@@ -95,7 +78,7 @@ static void print_sharers(const select_run *run, mask_sums sums)
            (long long)sums.layers);
 }
 
-static void print_for_people(const select_run *run, mask_sums sums)
+static void print_for_people(const select_run *run, cli_mask_sums sums)
 {
     const ssm_mask *mask = &run->mask;
     printf("%s: rule %s\n%lld of %lld modes kept%s in each of ", run->args->output, mask->rule,
@@ -110,25 +93,6 @@ static void print_for_people(const select_run *run, mask_sums sums)
     } else if (!isnan(run->error)) {
         printf("error %.5f on the calibration windows\n", run->error);
     }
-}
-
-/* Mean error of the mask on the calibration windows; NaN where the recording has no Grams for it.
- */
-static ssm_status calibration_error(const select_run *run, const ssm_mask *mask, double *out,
-                                    ssm_error *err)
-{
-    ssm_error_curve curve = {0};
-    ssm_error found;
-    ssm_error_clear(&found);
-    const ssm_status status =
-        ssm_select_error(run->recording, mask, SSM_ROLE_CALIBRATION, &curve, &found);
-    *out = status == SSM_STATUS_OK ? curve.mean[0] : (double)NAN;
-    ssm_error_curve_free(&curve);
-    if (status == SSM_STATUS_OK || status == SSM_STATUS_USAGE) {
-        return SSM_STATUS_OK;
-    }
-    *err = found;
-    return status;
 }
 
 /* ghost measures every layer behind the pruned ones before it: a forward pass, so a model. */
@@ -160,10 +124,11 @@ static ssm_status write_mask(select_run *run, ssm_error *err)
     ssm_mask unweighted = run->mask;
     unweighted.weight = NULL;
     unweighted.skip_weight = NULL;
-    status = calibration_error(run, &run->mask, &run->error, err);
-    status = status == SSM_STATUS_OK && run->mask.weight != NULL
-                 ? calibration_error(run, &unweighted, &run->error_unweighted, err)
-                 : status;
+    status = cli_mask_error(run->recording, &run->mask, SSM_ROLE_CALIBRATION, &run->error, err);
+    if (status == SSM_STATUS_OK && run->mask.weight != NULL) {
+        status = cli_mask_error(run->recording, &unweighted, SSM_ROLE_CALIBRATION,
+                                &run->error_unweighted, err);
+    }
     status = status == SSM_STATUS_OK
                  ? ssm_mask_write(&run->mask, args->output, run->context->canonical, err)
                  : status;
@@ -171,7 +136,7 @@ static ssm_status write_mask(select_run *run, ssm_error *err)
     if (status != SSM_STATUS_OK) {
         return status;
     }
-    const mask_sums sums = sums_of(&run->mask, run->recording);
+    const cli_mask_sums sums = cli_mask_count(&run->mask, run->recording);
     if (run->context->globals.json) {
         return print_json(run, sums, err);
     }

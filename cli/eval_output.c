@@ -235,19 +235,6 @@ static ssm_status print_divergences(const cli_evaluation *evaluation, ssm_error 
     return cli_table_print(&table, stdout, err);
 }
 
-static int64_t fewest_windows(const cli_evaluation *evaluation)
-{
-    int64_t fewest = INT64_MAX;
-    for (int64_t d = 0; d < evaluation->corpus->n_domains; d++) {
-        int64_t windows = 0;
-        for (int64_t i = 0; i < evaluation->main.count; i++) {
-            windows += evaluation->main.scores[i].domain == d;
-        }
-        fewest = windows < fewest ? windows : fewest;
-    }
-    return fewest;
-}
-
 /* Each model, and what lies between it, the one to judge and the unpruned one. */
 static ssm_status print_one_by_one(const cli_evaluation *evaluation, ssm_error *err)
 {
@@ -291,9 +278,8 @@ ssm_status cli_eval_print(const cli_source *source, const cli_evaluation *evalua
         "nats: mean negative log-likelihood of a token; perplexity: its exponential. 95 %: "
         "percentile intervals from resampled windows and from resampled runs of four "
         "windows, within each domain.");
-    if (fewest_windows(evaluation) <= 4) {
-        cli_footnote("A domain of four windows or fewer has one run only: its interval from blocks "
-                     "is a point.");
+    if (!cli_scored_has_blocks(&evaluation->main, evaluation->corpus)) {
+        cli_footnote_blocks();
     }
     if (evaluation->baseline != NULL || evaluation->n_others > 0) {
         cli_footnote("Differences are paired: both models on the same windows and resamples.");

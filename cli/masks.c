@@ -1,5 +1,6 @@
 #include "masks.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <ssmscope/adapt.h>
@@ -75,6 +76,34 @@ ssm_status cli_recording_open(const char *recording, const cli_source *source, s
     *out = NULL;
     ssm_status status = ssm_recording_open(recording, out, err);
     return status == SSM_STATUS_OK ? cli_recording_check(recording, *out, source, err) : status;
+}
+
+cli_mask_sums cli_mask_count(const ssm_mask *mask, const ssm_recording *recording)
+{
+    const int64_t attention = ssm_recording_get_info(recording)->n_attention;
+    const int64_t per_layer = mask->n_channels * mask->d_state;
+    cli_mask_sums sums = {.layers = mask->n_layers - attention, .kept = -attention * per_layer};
+    sums.modes = sums.layers * per_layer;
+    for (int64_t i = 0; i < mask->n_layers * per_layer; i++) {
+        sums.kept += mask->keep[i] != 0;
+    }
+    return sums;
+}
+
+ssm_status cli_mask_error(ssm_recording *recording, const ssm_mask *mask, ssm_role role,
+                          double *out, ssm_error *err)
+{
+    ssm_error_curve curve = {0};
+    ssm_error found;
+    ssm_error_clear(&found);
+    const ssm_status status = ssm_select_error(recording, mask, role, &curve, &found);
+    *out = status == SSM_STATUS_OK ? curve.mean[0] : (double)NAN;
+    ssm_error_curve_free(&curve);
+    if (status == SSM_STATUS_OK || status == SSM_STATUS_USAGE) {
+        return SSM_STATUS_OK;
+    }
+    *err = found;
+    return status;
 }
 
 ssm_status cli_mask_ghost(cli_context *context, ssm_recording *recording, const cli_source *source,

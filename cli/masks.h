@@ -22,6 +22,15 @@ ssm_status cli_recording_check(const char *path, const ssm_recording *recording,
 bool cli_is_ghost(const char *name);
 /* The names of both kinds, without parameters, NULL-terminated: rules that give a mask file. */
 const char *const *cli_mask_rule_names(void);
+/* What a mask says about layers that have states: those of attention stand whole in it. */
+typedef struct cli_mask_sums {
+    int64_t layers, modes, kept;
+} cli_mask_sums;
+cli_mask_sums cli_mask_count(const ssm_mask *mask, const ssm_recording *recording);
+/* Mean over the layers of the exact error of a mask on the windows of a role; NaN where the
+ * recording has no Grams for it, or no such windows. Errors: FILE, MEMORY. */
+ssm_status cli_mask_error(ssm_recording *recording, const ssm_mask *mask, ssm_role role,
+                          double *out, ssm_error *err);
 /* The mask of ghost, on the calibration windows of a recording of the source's model, which must be
  * open; says how much of the state it zeroes. Errors: as ssm_ghost_select; USAGE (another scope
  * than that of its sets). *out for ssm_mask_free. */

@@ -18,6 +18,27 @@ ssm_status cli_scored_summarise(cli_scored *scored, const ssm_corpus *corpus,
     return status;
 }
 
+bool cli_scored_has_blocks(const cli_scored *scored, const ssm_corpus *corpus)
+{
+    enum { BLOCK_WINDOWS = 4 };
+    for (int64_t d = 0; d < corpus->n_domains; d++) {
+        int64_t windows = 0;
+        for (int64_t i = 0; i < scored->count; i++) {
+            windows += scored->scores[i].domain == d;
+        }
+        if (windows <= BLOCK_WINDOWS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void cli_footnote_blocks(void)
+{
+    cli_footnote("A domain of four windows or fewer has one run only: its interval from blocks is "
+                 "a point.");
+}
+
 void cli_scored_free(cli_scored *scored)
 {
     ssm_scores_free(scored->scores);

@@ -37,4 +37,49 @@ void cli_json_divergence(cli_json *json, json_t *object, const ssm_divergence *d
 /* `fraction` and its intervals. */
 void cli_json_capture(cli_json *json, json_t *object, const ssm_capture *capture);
 
+/* True when every domain has more windows than a block of the bootstrap, so that its intervals from
+ * blocks are more than a point; scored: of any model. */
+bool cli_scored_has_blocks(const cli_scored *scored, const ssm_corpus *corpus);
+/* Says so where it is not true. */
+void cli_footnote_blocks(void);
+
+/* Table entries of what is scored, and of its intervals; `type` has int64_t window, windows,
+ * offset, and bootstrap, seed. */
+#define CLI_WINDOW_ENTRIES(type)                                                                   \
+    {.name = "window",                                                                             \
+     .kind = CLI_INTEGER,                                                                          \
+     .into = offsetof(type, window),                                                               \
+     .argument = "T",                                                                              \
+     .fallback = "1024",                                                                           \
+     .min = 2,                                                                                     \
+     .max = 1 << 24,                                                                               \
+     .help = "Tokens of a window. Every window starts from the zero state."},                      \
+        {.name = "windows",                                                                        \
+         .kind = CLI_INTEGER,                                                                      \
+         .into = offsetof(type, windows),                                                          \
+         .argument = "K",                                                                          \
+         .fallback = "0",                                                                          \
+         .min = 0,                                                                                 \
+         .max = INT32_MAX,                                                                         \
+         .help = "Windows of every domain; 0 is as many as there are."},                           \
+    {                                                                                              \
+        .name = "offset", .kind = CLI_INTEGER, .into = offsetof(type, offset), .argument = "W",    \
+        .fallback = "0", .min = 0, .max = INT32_MAX,                                               \
+        .help = "Skip the first W windows of every domain, for example those of the calibration."  \
+    }
+#define CLI_BOOTSTRAP_ENTRIES(type)                                                                \
+    {.name = "bootstrap",                                                                          \
+     .kind = CLI_INTEGER,                                                                          \
+     .into = offsetof(type, bootstrap),                                                            \
+     .argument = "B",                                                                              \
+     .fallback = "10000",                                                                          \
+     .min = 1,                                                                                     \
+     .max = 10000000,                                                                              \
+     .help = "Resamples for the intervals."},                                                      \
+    {                                                                                              \
+        .name = "seed", .kind = CLI_INTEGER, .into = offsetof(type, seed), .argument = "S",        \
+        .fallback = "0", .min = 0, .max = INT64_MAX,                                               \
+        .help = "Seed of the resampling and of rules that draw."                                   \
+    }
+
 #endif

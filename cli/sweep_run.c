@@ -1,6 +1,5 @@
 /* cli/sweep_run.c: masks, scores and statistics of the cells of a sweep, in the order of the table.
  * A run that was stopped finds its windows in the journal and its masks as files, and goes on. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,17 +57,6 @@ static ssm_status mask_path(const cli_sweep *sweep, const cli_sweep_cell *cell, 
                : cli_fail(err, SSM_STATUS_USAGE, sweep->args->output, "the path is too long");
 }
 
-static double share_kept(const cli_sweep *sweep, const ssm_mask *mask)
-{
-    const int64_t attention = ssm_recording_get_info(sweep->recording)->n_attention;
-    const int64_t per_layer = mask->n_channels * mask->d_state;
-    int64_t kept = -attention * per_layer; /* layers of attention stand whole in a mask */
-    for (int64_t i = 0; i < mask->n_layers * per_layer; i++) {
-        kept += mask->keep[i] != 0;
-    }
-    return (double)kept / (double)((mask->n_layers - attention) * per_layer);
-}
-
 /* From the directory, where a run before this one, or another protocol, has left it. */
 static ssm_status read_mask(const cli_sweep *sweep, const cli_sweep_cell *cell, const char *path,
                             ssm_mask *out, ssm_error *err)
@@ -105,37 +93,22 @@ static ssm_status make_mask(cli_sweep *sweep, cli_sweep_cell *cell, const cli_ru
     }
     status = status == SSM_STATUS_OK ? ssm_file_digest(path, cell->mask_digest, err) : status;
     if (status == SSM_STATUS_OK) {
-        cell->kept = share_kept(sweep, out);
+        const cli_mask_sums sums = cli_mask_count(out, sweep->recording);
+        cell->kept = (double)sums.kept / (double)sums.modes;
     } else {
         cell->mask[0] = '\0';
     }
     return status;
 }
 
-/* Mean over the layers; NaN where the recording has no Grams for the mask, or no windows. */
-static ssm_status offline_error(const cli_sweep *sweep, const ssm_mask *mask, ssm_role role,
-                                double *out, ssm_error *err)
-{
-    ssm_error_curve curve = {0};
-    ssm_error why;
-    ssm_error_clear(&why);
-    const ssm_status status = ssm_select_error(sweep->recording, mask, role, &curve, &why);
-    *out = status == SSM_STATUS_OK ? curve.mean[0] : (double)NAN;
-    ssm_error_curve_free(&curve);
-    if (status != SSM_STATUS_OK && status != SSM_STATUS_USAGE) {
-        *err = why;
-        return status;
-    }
-    return SSM_STATUS_OK;
-}
-
 static ssm_status offline_errors(const cli_sweep *sweep, cli_sweep_cell *cell, const ssm_mask *mask,
                                  ssm_error *err)
 {
-    ssm_status status = offline_error(sweep, mask, SSM_ROLE_EVALUATION, &cell->error, err);
-    return status == SSM_STATUS_OK
-               ? offline_error(sweep, mask, SSM_ROLE_CALIBRATION, &cell->calibration_error, err)
-               : status;
+    ssm_status status =
+        cli_mask_error(sweep->recording, mask, SSM_ROLE_EVALUATION, &cell->error, err);
+    return status == SSM_STATUS_OK ? cli_mask_error(sweep->recording, mask, SSM_ROLE_CALIBRATION,
+                                                    &cell->calibration_error, err)
+                                   : status;
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include "protocol.h"
 #include "sweep.h"
 
-enum { COLUMNS_MAX = 20, BLOCK_WINDOWS = 4 };
+enum { COLUMNS_MAX = 20 };
 
 /* One table under way. */
 typedef struct view {
@@ -29,20 +29,6 @@ static const cli_sweep_cell *next_cell(const view *v, int64_t *at)
         }
     }
     return NULL;
-}
-
-static int64_t fewest_windows(const cli_sweep *sweep)
-{
-    int64_t fewest = INT64_MAX;
-    const cli_scored *scored = &sweep->cells[0].scored; /* the unpruned model */
-    for (int64_t d = 0; d < sweep->corpus.n_domains; d++) {
-        int64_t windows = 0;
-        for (int64_t i = 0; i < scored->count; i++) {
-            windows += scored->scores[i].domain == d;
-        }
-        fewest = windows < fewest ? windows : fewest;
-    }
-    return fewest;
 }
 
 /* ---- cells ----------------------------------------------------------------------------------- */
@@ -343,7 +329,7 @@ static ssm_status print_sections(view *v, ssm_error *err)
 
 ssm_status cli_sweep_print_text(const cli_sweep *sweep, FILE *out, ssm_error *err)
 {
-    const bool blocks = fewest_windows(sweep) > BLOCK_WINDOWS;
+    const bool blocks = cli_scored_has_blocks(&sweep->cells[0].scored, &sweep->corpus);
     view v = {.sweep = sweep, .out = out, .windows = !blocks, .blocks = blocks};
     fprintf(out, "%s: %lld windows of %lld tokens in %lld domain%s; %lld resamples, seed %lld\n",
             sweep->source.argument, (long long)sweep->windows, (long long)sweep->args->window,
@@ -357,8 +343,7 @@ ssm_status cli_sweep_print_text(const cli_sweep *sweep, FILE *out, ssm_error *er
         "recording's evaluation windows, mean over the layers; - where Grams do not tell. "
         "table.md, sweep.csv and sweep.json have every interval and domain.");
     if (!blocks) {
-        cli_footnote("A domain of four windows or fewer has one run only: its interval from blocks "
-                     "is a point.");
+        cli_footnote_blocks();
     }
     return status;
 }
