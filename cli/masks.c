@@ -111,8 +111,11 @@ ssm_status cli_mask_ghost(cli_context *context, ssm_recording *recording, const 
 {
     ssm_pool *pool = NULL;
     double zeroed = 0.0;
-    /* Its sets are those of groups: at another --scope it would not be what stands beside it. */
-    if (source->config->family == SSM_FAMILY_MAMBA2 && strcmp(scope, "group") != 0) {
+    const bool defined = source->config->family == SSM_FAMILY_MAMBA2 &&
+                         ssm_recording_get_info(recording)->n_attention == 0;
+    /* Its sets are those of groups: at another --scope it would not be what stands beside it. Where
+     * it is not defined at all, no scope helps, and ssm_ghost_select says why. */
+    if (defined && strcmp(scope, "group") != 0) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL,
                         "rule ghost keeps sets of groups of heads: give --scope group");
     }

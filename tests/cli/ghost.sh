@@ -54,3 +54,8 @@ refuse 3 'the recording is of model' "${ghost[@]}" --model other
 refuse 3 'nowhere' "${ghost[@]}" --model ./nowhere
 expect 0 record tiny a.txt -o rec1 --window 128 --calibration-windows 1 --evaluation-windows 0 -q
 refuse 2 'it is defined for Mamba-2, not for mamba' select rec1 --rule ghost --budget 4 --model tiny
+# Where it is not defined at all, no scope is asked for.
+expect 0 init --shape tiny-mamba2attn -o hybrid -q
+cp m2/tokenizer.json hybrid/
+expect 0 record hybrid a.txt -o rec3 --window 128 --calibration-windows 1 --evaluation-windows 0 -q
+refuse 2 'not for hybrids' select rec3 --rule ghost --budget 4 --model hybrid
