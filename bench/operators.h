@@ -91,7 +91,7 @@ extern const operator_entry operator_rmsnorm_gradient, operator_rmsnorm_gradient
     operator_layernorm_gradient, operator_conv_silu_backward, operator_conv_backward,
     operator_silu_mul_backward, operator_scan_backward, operator_scan_backward_starts;
 extern const operator_entry operator_ssd_backward, operator_gated_norm_backward,
-    operator_attend_backward;
+    operator_attend_backward, operator_gate;
 extern const operator_entry operator_cross_entropy, operator_embedding_gradient, operator_adamw,
     operator_squared_norm;
 

@@ -9,6 +9,7 @@
 #include "kernels/body_scan_backward.h"
 #include "kernels/body_ssd_backward.h"
 #include "kernels/body_gated_norm_backward.h"
+#include "kernels/body_gate.h"
 #include "kernels/body_attention_backward.h"
 #include "kernels/body_loss.h"
 #include "kernels/body_optimiser.h"
@@ -43,6 +44,10 @@
             .lane_products = kernel_lane_products,                                                 \
             .softplus_backward = kernel_softplus_backward,                                         \
             .to_lanes = kernel_to_lanes,                                                           \
+            .gate = kernel_gate,                                                                   \
+            .gate_backward = kernel_gate_backward,                                                 \
+            .scale_state = kernel_scale_state,                                                     \
+            .state_products = kernel_state_products,                                               \
         },                                                                                         \
     }
 /* clang-format on */

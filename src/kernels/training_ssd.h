@@ -65,9 +65,38 @@ typedef struct ssm__gated_norm_args {
     ptrdiff_t dv_stride, dz_stride, dw_stride;
 } ssm__gated_norm_args;
 
+enum { SSM__GATE_PIECE = 16 }; /* most tokens of a piece of gated linear attention */
+
+/* Gated linear attention as linear attention (body_gate.h): at most 64 tokens of a gate. Rows of N
+ * modes, a multiple of 16, dense but for p. */
+typedef struct ssm__gate_args {
+    int64_t tokens, d_state;
+    float rate;     /* −log2(e)/divisor: log2 α = rate·softplus(−p) */
+    const float *p; /* [tokens] rows at p_stride */
+    ptrdiff_t p_stride;
+    const float *B, *C;
+    float *scaled_B, *scaled_C;
+    float *factors;  /* of B; C's are 1/factor */
+    float *totals;   /* row f: the factor of the state before the piece that begins at token f */
+    int32_t *counts; /* [tokens] entry f: tokens of that piece */
+} ssm__gate_args;
+
+/* A piece backwards: the gradients of scaled B and C become those of B and C. */
+typedef struct ssm__gate_backward_args {
+    int64_t tokens, d_state;
+    float share; /* 1/divisor */
+    const float *p;
+    ptrdiff_t p_stride;
+    const float *scaled_B, *scaled_C, *factors;
+    const float *passing; /* [N] Σ over the gate's channels of scaled state × its gradient */
+    float *dB, *dC;       /* [tokens][N] in place */
+    float *dp;            /* rows at p_stride */
+} ssm__gate_backward_args;
+
 typedef struct ssm__ssd_kernels {
     /* The gradient of the state before a chunk from that of the state behind it, both
-     * [groups][N][16]: before = decay of the chunk · after + Σ_t C_t (decay up to t · dv_t). */
+     * [groups][N][16], which may be one: before = decay of the chunk · after + Σ_t C_t (decay up to
+     * t · dv_t). */
     void (*state_backward)(const ssm__ssd_chunk *chunk, const float *after, float *before);
     void (*backward)(const ssm__ssd_backward_args *args);
     void (*gated_norm)(const ssm__gated_norm_args *args);
@@ -77,6 +106,14 @@ typedef struct ssm__ssd_kernels {
     /* ddt = ddelta·softplus'(dt + bias); all [tokens][16], bias [16]. ddt may be ddelta. */
     void (*softplus_backward)(const float *dt, const float *bias, const float *ddelta, float *ddt,
                               int64_t tokens);
+    void (*gate)(const ssm__gate_args *args);
+    void (*gate_backward)(const ssm__gate_backward_args *args);
+    /* States [groups][N][16], N a multiple of 16. out = state·factors[n]; out may be state. */
+    void (*scale_state)(const float *state, const float *factors, int64_t d_state, int64_t groups,
+                        float *out);
+    /* sums[n] += Σ over channels of a·b: a chain a lane in rising group, then the tree. */
+    void (*state_products)(const float *a, const float *b, int64_t d_state, int64_t groups,
+                           float *sums);
     /* [16 rows][columns] → [columns][16]: out[c·16 + r] = in[r·stride + c] for c < columns and
      * r < rows ≤ 16, 0 in the other lanes. */
     void (*to_lanes)(const float *in, ptrdiff_t stride, int64_t rows, int64_t columns, float *out);

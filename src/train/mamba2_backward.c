@@ -53,14 +53,13 @@ static void back_out(void *context, int64_t task, int thread)
     }
 }
 
-static ssm__ssd_chunk chunk_of(const ssm__block_run *r, int64_t sequence, int64_t chunk,
-                               int64_t head)
+ssm__ssd_chunk ssm__block_chunk(const ssm__block_run *r, int64_t sequence, int64_t token,
+                                int64_t tokens, int64_t head)
 {
     const ssm__block_sizes *b = &r->b;
-    const int64_t token = chunk * SSM__TILE, group = head / (b->H / b->bc_groups);
-    const float *B = ssm__block_rows(r, sequence, group) + token * b->padded_N;
+    const float *B = ssm__block_seen(r, sequence, ssm__block_key(b, head)) + token * b->padded_N;
     return (ssm__ssd_chunk){
-        .tokens = ssm__least(SSM__TILE, r->run->length - token),
+        .tokens = tokens,
         .d_state = b->padded_N,
         .groups = b->head_groups,
         .delta = ssm__block_steps(r, r->s->delta, sequence, head) + token,
@@ -96,9 +95,15 @@ static void back_head(void *context, int64_t head, int thread)
         float *behind = ssm__block_state(r, r->s->dstates, sequence, r->chunks - 1, head);
         memset(behind, 0, (size_t)floats * sizeof *behind);
         for (int64_t chunk = r->chunks - 1; chunk > 0; chunk--) {
-            const ssm__ssd_chunk c = chunk_of(r, sequence, chunk, head);
+            const int64_t token = chunk * SSM__TILE, tokens = ssm__least(SSM__TILE, length - token);
             float *before = ssm__block_state(r, r->s->dstates, sequence, chunk - 1, head);
-            kernels->ssd.state_backward(&c, behind, before);
+            if (b->gate_rank > 0) {
+                memcpy(before, behind, (size_t)floats * sizeof *before);
+                ssm__gla_state_backward(r, sequence, head, token, tokens, before);
+            } else {
+                const ssm__ssd_chunk c = ssm__block_chunk(r, sequence, token, tokens, head);
+                kernels->ssd.state_backward(&c, behind, before);
+            }
             behind = before;
         }
     }
@@ -121,9 +126,8 @@ static void put_lanes(const ssm__block_run *r, int64_t sequence, int64_t token, 
     }
 }
 
-/* What the products C·B give to B and C. */
-static void back_products(const ssm__block_run *r, const ssm__ssd_chunk *chunk, float *dproducts,
-                          float *dB, float *dC)
+void ssm__block_back_products(const ssm__block_run *r, const ssm__ssd_chunk *chunk,
+                              float *dproducts, float *dB, float *dC)
 {
     const int64_t N = r->b.padded_N, tokens = chunk->tokens;
     const ssm__training_kernels *kernels = r->run->kernels->training;
@@ -133,42 +137,65 @@ static void back_products(const ssm__block_run *r, const ssm__ssd_chunk *chunk, 
     kernels->linear_weight_gradient(d, ssm__rows_view(chunk->C, N), tokens, N, dB, 0, tokens);
 }
 
+ssm__ssd_backward_args ssm__block_chunk_args(const ssm__block_run *r, int64_t sequence,
+                                             int64_t token, int64_t tokens, int64_t head)
+{
+    const ssm__block_sizes *b = &r->b;
+    const int64_t first = head * b->head_groups, at = token * SSM__LANES;
+    const float *products =
+        ssm__block_products(r, sequence, token / SSM__TILE, ssm__block_key(b, head));
+    return (ssm__ssd_backward_args){
+        .chunk = ssm__block_chunk(r, sequence, token, tokens, head),
+        .u = ssm__wide_group(r->s->u, sequence, first) + at,
+        .u_stride = (ptrdiff_t)(r->s->u.rows * SSM__LANES),
+        .products = products + token % SSM__TILE * SSM__TILE,
+        .D = r->w->D + first * SSM__LANES,
+        .du = ssm__wide_group(r->s->d, sequence, b->x_group + first) + at,
+        .du_stride = (ptrdiff_t)(r->s->d.rows * SSM__LANES),
+        .ddelta = ssm__block_steps(r, r->s->ddelta, sequence, head) + token,
+        .rates = b->has_steps ? ssm__block_steps(r, r->s->rates, sequence, head) + token : NULL,
+        .dbc_stride = (ptrdiff_t)b->padded_N};
+}
+
+/* The heads that share B and C. dB: [2][64][N] zero, to be summed into; memory: zero for the
+ * products, then scratch. */
+static void back_heads(const ssm__block_run *r, int64_t sequence, int64_t chunk, int64_t group,
+                       float *dB, float *memory)
+{
+    const ssm__block_sizes *b = &r->b;
+    const int64_t token = chunk * SSM__TILE, tokens = ssm__least(SSM__TILE, r->run->length - token);
+    const int64_t heads = b->H / b->bc_groups;
+    float *dC = dB + SSM__TILE * b->padded_N;
+    for (int64_t head = group * heads; head < (group + 1) * heads; head++) {
+        ssm__ssd_backward_args args = ssm__block_chunk_args(r, sequence, token, tokens, head);
+        args.state = ssm__block_state(r, r->k->states, sequence, chunk, head);
+        args.dstate = ssm__block_state(r, r->s->dstates, sequence, chunk, head);
+        args.dproducts = memory;
+        args.dB = dB;
+        args.dC = dC;
+        args.scratch = memory + SSM__TILE * SSM__TILE;
+        r->run->kernels->training->ssd.backward(&args);
+    }
+    const ssm__ssd_chunk any = ssm__block_chunk(r, sequence, token, tokens, group * heads);
+    ssm__block_back_products(r, &any, memory, dB, dC);
+}
+
 /* A chunk of all heads that share B and C. */
 static void back_chunk(void *context, int64_t task, int thread)
 {
     const ssm__block_run *r = context;
-    const ssm__block_sizes *b = &r->b;
-    const int64_t group = task % b->bc_groups, rest = task / b->bc_groups;
+    const int64_t group = task % r->b.bc_groups, rest = task / r->b.bc_groups;
     const int64_t chunk = rest % r->chunks, sequence = rest / r->chunks;
-    const int64_t token = chunk * SSM__TILE, N = b->padded_N, heads = b->H / b->bc_groups;
-    const ptrdiff_t stride = (ptrdiff_t)(r->s->d.rows * SSM__LANES);
-    float *dB = r->s->threads + thread * r->s->thread_floats, *dC = dB + SSM__TILE * N;
-    float *dproducts = dC + SSM__TILE * N, *scratch = dproducts + SSM__TILE * SSM__TILE;
-    memset(dB, 0, (size_t)(scratch - dB) * sizeof *dB);
-    for (int64_t head = group * heads; head < (group + 1) * heads; head++) {
-        const int64_t first = head * b->head_groups;
-        const ssm__ssd_backward_args args = {
-            .chunk = chunk_of(r, sequence, chunk, head),
-            .u = ssm__wide_group(r->s->u, sequence, first) + token * SSM__LANES,
-            .u_stride = (ptrdiff_t)(r->s->u.rows * SSM__LANES),
-            .products = ssm__block_products(r, sequence, chunk, group),
-            .D = r->w->D + first * SSM__LANES,
-            .state = ssm__block_state(r, r->k->states, sequence, chunk, head),
-            .dstate = ssm__block_state(r, r->s->dstates, sequence, chunk, head),
-            .du = ssm__wide_group(r->s->d, sequence, b->x_group + first) + token * SSM__LANES,
-            .du_stride = stride,
-            .ddelta = ssm__block_steps(r, r->s->ddelta, sequence, head) + token,
-            .rates = b->has_steps ? ssm__block_steps(r, r->s->rates, sequence, head) + token : NULL,
-            .dproducts = dproducts,
-            .dB = dB,
-            .dC = dC,
-            .dbc_stride = (ptrdiff_t)N,
-            .scratch = scratch};
-        r->run->kernels->training->ssd.backward(&args);
+    const int64_t token = chunk * SSM__TILE, tokens = ssm__least(SSM__TILE, r->run->length - token);
+    const int64_t sums = 2 * SSM__TILE * r->b.padded_N;
+    float *rows = r->s->threads + thread * r->s->thread_floats, *memory = rows + sums;
+    memset(rows, 0, (size_t)(sums + SSM__TILE * SSM__TILE) * sizeof *rows);
+    if (r->b.gate_rank > 0) {
+        ssm__gla_back_chunk(r, sequence, token, tokens, group, rows, memory);
+    } else {
+        back_heads(r, sequence, chunk, group, rows, memory);
     }
-    const ssm__ssd_chunk any = chunk_of(r, sequence, chunk, group * heads);
-    back_products(r, &any, dproducts, dB, dC);
-    put_lanes(r, sequence, token, any.tokens, group, dB);
+    put_lanes(r, sequence, token, tokens, group, rows);
 }
 
 /* Where the clamp acts, it passes nothing. */
@@ -258,6 +285,9 @@ static void back_in(void *context, int64_t task, int thread)
     run->kernels->training->linear_input_gradient(
         &w, ssm__wide_view(r->s->d, sequence, token), ssm__rows_view(din, w.cols),
         ssm__least(SSM__TILE, run->length - token), 0, w.cols, false);
+    if (r->b.gate_rank > 0) {
+        ssm__gla_back_in(r, sequence, token, ssm__least(SSM__TILE, run->length - token));
+    }
 }
 
 static void weight_gradients(const ssm__block_run *r)
@@ -288,7 +318,10 @@ void ssm__block_backward(const ssm__run *run)
     }
     ssm__pool_run(run->pool, inputs_again, &r,
                   run->sequences * ssm__divide_up(input_groups(&r.b), BLOCK_GROUPS));
-    ssm__pool_run(run->pool, ssm__block_multiply, &r, chunks * r.b.bc_groups);
+    if (r.b.gate_rank > 0) {
+        ssm__pool_run(run->pool, ssm__gla_gates_again, &r, chunks);
+    }
+    ssm__pool_run(run->pool, ssm__block_multiply, &r, chunks * r.b.keys);
     ssm__pool_run(run->pool, back_out, &r, chunks);
     ssm__pool_run(run->pool, back_head, &r, r.b.H);
     ssm__pool_run(run->pool, back_chunk, &r, chunks * r.b.bc_groups);
@@ -300,5 +333,8 @@ void ssm__block_backward(const ssm__run *run)
         ssm__pool_run(run->pool, back_fixed, &r, r.b.conv_groups - r.b.convolved);
     }
     weight_gradients(&r);
+    if (r.b.gate_rank > 0) {
+        ssm__gla_gradients(&r);
+    }
     ssm__pool_run(run->pool, back_in, &r, chunks);
 }

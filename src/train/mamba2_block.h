@@ -25,6 +25,9 @@ typedef enum ssm__block_parameter {
     SSM__BLOCK_OUT_PROJ,
     SSM__BLOCK_B, /* time-invariant mode: B and C of every token */
     SSM__BLOCK_C,
+    SSM__BLOCK_GATE_DOWN, /* GLA: W1 [r, D], W2 [JN, r], b [JN] */
+    SSM__BLOCK_GATE_UP,
+    SSM__BLOCK_GATE_BIAS,
     SSM__BLOCK_PARAMETERS
 } ssm__block_parameter;
 
@@ -32,6 +35,8 @@ typedef enum ssm__block_parameter {
 typedef struct ssm__block_sizes {
     ssm__mixer_kind kind;
     int64_t H, P, N, bc_groups;
+    int64_t keys;      /* sets of B and C that heads see: bc_groups; GLA: gates J */
+    int64_t gate_rank; /* GLA: r; else 0 */
     int64_t d_model, d_conv;
     int64_t head_groups, mode_groups; /* of a head's channels; of the modes of one B or C */
     int64_t padded_N;                 /* 16·mode_groups */
@@ -71,20 +76,26 @@ typedef struct ssm__block_kept {
     ssm__wide in;  /* [groups] in_proj's output */
     ssm__wide v;   /* [H·head_groups] the recurrence's output */
     float *states; /* [sequences][chunks][H][head_groups][N][16] before every chunk */
+    float *low;    /* GLA: [T][r] */
+    float *p;      /* GLA: [T][J][N] of the gates */
 } ssm__block_kept;
 
 typedef struct ssm__block_scratch {
     ssm__wide u;     /* [conv_groups] behind the convolution */
     float *bc;       /* [sequences][bc_groups][2][L][N] B, C in rows */
-    float *products; /* [sequences][chunks][bc_groups][64][64] C·B */
+    float *seen;     /* [sequences][keys][2][L][N] what heads see: bc, or GLA's scaled ones */
+    float *products; /* [sequences][chunks][keys][64][64] C·B */
     float *delta;    /* [sequences][H][64·chunks] */
     float *threads;  /* [threads] of thread_floats */
     int64_t thread_floats;
     /* backward */
     ssm__wide d; /* [groups] gradient of kept.in */
     ssm__wide y, dv;
-    float *dstates;        /* like states: of the state behind every chunk */
-    float *ddelta, *rates; /* like delta */
+    float *factors, *totals; /* GLA: [sequences][J][L][N] of kernels/body_gate.h */
+    int32_t *counts;         /* GLA: [sequences][J][L] */
+    float *dp, *dlow;        /* GLA: like p and low */
+    float *dstates;          /* like states: of the state behind every chunk */
+    float *ddelta, *rates;   /* like delta */
 } ssm__block_scratch;
 
 void *ssm__block_take_weights(ssm__arena *arena, const ssm__network_config *config,
@@ -125,16 +136,27 @@ static inline float *ssm__block_state(const ssm__block_run *r, float *states, in
 }
 
 /* [2][L][N] of a group of B and C. */
-static inline float *ssm__block_rows(const ssm__block_run *r, int64_t sequence, int64_t group)
+static inline float *ssm__block_bc(const ssm__block_run *r, int64_t sequence, int64_t group)
 {
     return r->s->bc + (sequence * r->b.bc_groups + group) * 2 * r->run->length * r->b.padded_N;
 }
 
+/* [2][L][N] that the heads of a key see. */
+static inline float *ssm__block_seen(const ssm__block_run *r, int64_t sequence, int64_t key)
+{
+    return r->s->seen + (sequence * r->b.keys + key) * 2 * r->run->length * r->b.padded_N;
+}
+
+static inline int64_t ssm__block_key(const ssm__block_sizes *b, int64_t head)
+{
+    return head / (b->H / b->keys);
+}
+
 static inline float *ssm__block_products(const ssm__block_run *r, int64_t sequence, int64_t chunk,
-                                         int64_t group)
+                                         int64_t key)
 {
     return r->s->products +
-           ((sequence * r->chunks + chunk) * r->b.bc_groups + group) * SSM__TILE * SSM__TILE;
+           ((sequence * r->chunks + chunk) * r->b.keys + key) * SSM__TILE * SSM__TILE;
 }
 
 /* Of a head, in arrays like delta. */
@@ -147,6 +169,7 @@ static inline float *ssm__block_steps(const ssm__block_run *r, float *steps, int
 ssm__block_run ssm__block_run_of(const ssm__run *run);
 ssm__matrix ssm__block_in_matrix(const ssm__block_run *r);
 ssm__matrix ssm__block_out_matrix(const ssm__block_run *r);
+const float *ssm__block_value(const ssm__block_run *r, ssm__block_parameter which);
 /* A parameter's gradients in the form that is used. */
 float *ssm__block_gradient(const ssm__block_run *r, ssm__block_parameter which);
 /* Groups [first, end) of kept.in behind the projection: convolution, rows of B and C, Δ. */
@@ -159,5 +182,41 @@ void ssm__block_multiply(void *context, int64_t task, int thread);
 /* Arguments of the gated norm for a tile of tokens: the forward part. y in a tile of its own. */
 ssm__gated_norm_args ssm__block_norm(const ssm__block_run *r, int64_t sequence, int64_t token,
                                      int64_t tokens, int64_t norm);
+
+/* ---- of the backward pass (train/mamba2_backward.c), for tokens of one chunk ------------------
+ */
+
+ssm__ssd_chunk ssm__block_chunk(const ssm__block_run *r, int64_t sequence, int64_t token,
+                                int64_t tokens, int64_t head);
+/* All arguments but the states, the memory for sums and the scratch. */
+ssm__ssd_backward_args ssm__block_chunk_args(const ssm__block_run *r, int64_t sequence,
+                                             int64_t token, int64_t tokens, int64_t head);
+/* What the products C·B give to B and C, rows of N. */
+void ssm__block_back_products(const ssm__block_run *r, const ssm__ssd_chunk *chunk,
+                              float *dproducts, float *dB, float *dC);
+
+/* ---- gated linear attention (train/mamba2_gla.c) ----------------------------------------------
+ */
+
+/* Floats of a thread that its tasks need. */
+int64_t ssm__gla_floats(const ssm__block_sizes *b);
+/* Task: a tile of tokens of a sequence. The gates, and what heads see; again: that only. */
+void ssm__gla_gates(void *context, int64_t task, int thread);
+void ssm__gla_gates_again(void *context, int64_t task, int thread);
+/* Tokens of every piece, from that of its first token on. */
+int32_t *ssm__gla_counts(const ssm__block_run *r, int64_t sequence, int64_t key, int64_t token);
+/* A piece: the state before it → that which the chunked form is run from. */
+void ssm__gla_enter(const ssm__block_run *r, int64_t sequence, int64_t key, int64_t token,
+                    const float *state, float *scaled);
+/* The gradient of the state behind a chunk becomes that of the state before it. */
+void ssm__gla_state_backward(const ssm__block_run *r, int64_t sequence, int64_t head, int64_t token,
+                             int64_t tokens, float *dstate);
+/* A chunk of all heads that share B and C: du, dp, and dB and dC [2][64][N] into rows. */
+void ssm__gla_back_chunk(const ssm__block_run *r, int64_t sequence, int64_t token, int64_t tokens,
+                         int64_t group, float *rows, float *memory);
+/* Gradients of the gate's parameters; dlow. */
+void ssm__gla_gradients(const ssm__block_run *r);
+/* din += what comes through the gate, for a tile of tokens. */
+void ssm__gla_back_in(const ssm__block_run *r, int64_t sequence, int64_t token, int64_t tokens);
 
 #endif

@@ -29,7 +29,7 @@ static void put_rows(const ssm__block_run *r, int64_t sequence, int64_t conv_gro
     const int64_t number = conv_group - b->x_group; /* of the groups of B, then of C */
     const int64_t which = number / b->mode_groups % b->bc_groups;
     const bool is_C = number >= b->bc_groups * b->mode_groups;
-    float *rows = ssm__block_rows(r, sequence, which) + (is_C ? r->run->length * b->padded_N : 0) +
+    float *rows = ssm__block_bc(r, sequence, which) + (is_C ? r->run->length * b->padded_N : 0) +
                   number % b->mode_groups * SSM__LANES;
     const float *from = b->fixed ? r->w->fixed + number * SSM__LANES
                                  : ssm__wide_group(r->s->u, sequence, conv_group);
@@ -96,22 +96,32 @@ static void project(void *context, int64_t task, int thread)
 /* ---- recurrence --------------------------------------------------------------------------------
  */
 
-void ssm__block_multiply(void *context, int64_t task, int thread)
+/* Products of the tokens from `token` on, into rows from `out` on. */
+static void multiply(const ssm__block_run *r, int64_t sequence, int64_t key, int64_t token,
+                     int64_t tokens, float *out)
 {
-    (void)thread;
-    const ssm__block_run *r = context;
-    const int64_t group = task % r->b.bc_groups, rest = task / r->b.bc_groups;
-    const int64_t chunk = rest % r->chunks, sequence = rest / r->chunks;
-    const int64_t token = chunk * SSM__TILE, N = r->b.padded_N;
-    const int64_t tokens = ssm__least(SSM__TILE, r->run->length - token);
-    const float *B = ssm__block_rows(r, sequence, group) + token * N;
+    const int64_t N = r->b.padded_N;
+    const float *B = ssm__block_seen(r, sequence, key) + token * N;
     const float *C = B + r->run->length * N;
     const ssm__matrix rows = {B, SSM_DTYPE_F32, tokens, N};
-    float *out = ssm__block_products(r, sequence, chunk, group);
     for (int64_t t = 0; t < tokens; t += 16) { /* what is above the diagonal is not needed */
         const int64_t end = ssm__least(t + 16, tokens);
         r->run->kernels->linear(&rows, NULL, ssm__rows_view(C + t * N, N),
                                 ssm__rows_view(out + t * SSM__TILE, SSM__TILE), end - t, 0, end);
+    }
+}
+
+void ssm__block_multiply(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const ssm__block_run *r = context;
+    const int64_t key = task % r->b.keys, rest = task / r->b.keys;
+    const int64_t chunk = rest % r->chunks, sequence = rest / r->chunks;
+    const int64_t first = chunk * SSM__TILE, end = ssm__least(first + SSM__TILE, r->run->length);
+    float *out = ssm__block_products(r, sequence, chunk, key);
+    for (int64_t t = first, tokens; t < end; t += tokens) {
+        tokens = r->b.gate_rank > 0 ? *ssm__gla_counts(r, sequence, key, t) : end - first;
+        multiply(r, sequence, key, t, tokens, out + (t - first) * SSM__TILE);
     }
 }
 
@@ -124,34 +134,52 @@ static void copy_groups(const float *from, ptrdiff_t from_stride, float *to, ptr
     }
 }
 
+/* Tokens of one chunk, or of a piece of it, in tiles from those of u and y on. */
+static void run_tokens(const ssm__block_run *r, int64_t sequence, int64_t head, int64_t token,
+                       int64_t tokens, float *state, const float *u, float *y)
+{
+    const ssm__block_sizes *b = &r->b;
+    const int64_t key = ssm__block_key(b, head), row = token % SSM__TILE;
+    const float *B = ssm__block_seen(r, sequence, key) + token * b->padded_N;
+    const ssm__ssd_args args = {
+        .tokens = tokens,
+        .d_state = b->padded_N,
+        .groups = b->head_groups,
+        .u = u,
+        .delta = ssm__block_steps(r, r->s->delta, sequence, head) + token,
+        .A2 = r->w->A2[head],
+        .B = B,
+        .C = B + r->run->length * b->padded_N,
+        .bc_stride = (ptrdiff_t)b->padded_N,
+        .products = ssm__block_products(r, sequence, token / SSM__TILE, key) + row * SSM__TILE,
+        .D = r->w->D + head * b->head_groups * SSM__LANES,
+        .state = state,
+        .y = y};
+    if (b->gate_rank > 0) {
+        ssm__gla_enter(r, sequence, key, token, state, state);
+    }
+    r->run->kernels->ssd(&args);
+}
+
 static void run_chunk(const ssm__block_run *r, int64_t sequence, int64_t head, int64_t chunk,
                       float *state, float *tiles)
 {
     const ssm__block_sizes *b = &r->b;
-    const int64_t token = chunk * SSM__TILE, group = head / (b->H / b->bc_groups);
+    const int64_t token = chunk * SSM__TILE, key = ssm__block_key(b, head);
+    const int64_t end = ssm__least(token + SSM__TILE, r->run->length);
     const int64_t first = head * b->head_groups, at = token * SSM__LANES;
     const ptrdiff_t tile = SSM__TILE_ROWS * SSM__LANES;
     const ptrdiff_t stride = (ptrdiff_t)(r->s->u.rows * SSM__LANES);
-    const float *B = ssm__block_rows(r, sequence, group) + token * b->padded_N;
     float *y = tiles + b->head_groups * tile;
-    const ssm__ssd_args args = {.tokens = ssm__least(SSM__TILE, r->run->length - token),
-                                .d_state = b->padded_N,
-                                .groups = b->head_groups,
-                                .u = tiles,
-                                .delta = ssm__block_steps(r, r->s->delta, sequence, head) + token,
-                                .A2 = r->w->A2[head],
-                                .B = B,
-                                .C = B + r->run->length * b->padded_N,
-                                .bc_stride = (ptrdiff_t)b->padded_N,
-                                .products = ssm__block_products(r, sequence, chunk, group),
-                                .D = r->w->D + first * SSM__LANES,
-                                .state = state,
-                                .y = y};
     copy_groups(ssm__wide_group(r->s->u, sequence, first) + at, stride, tiles, tile, b->head_groups,
-                args.tokens);
-    r->run->kernels->ssd(&args);
+                end - token);
+    for (int64_t t = token, tokens; t < end; t += tokens) {
+        const int64_t row = (t - token) * SSM__LANES;
+        tokens = b->gate_rank > 0 ? *ssm__gla_counts(r, sequence, key, t) : end - token;
+        run_tokens(r, sequence, head, t, tokens, state, tiles + row, y + row);
+    }
     copy_groups(y, tile, ssm__wide_group(r->k->v, sequence, first) + at, stride, b->head_groups,
-                args.tokens);
+                end - token);
 }
 
 /* A head of a sequence; leaves the state before every chunk. */
@@ -232,7 +260,10 @@ void ssm__block_forward(const ssm__run *run)
     const int64_t chunks = run->sequences * r.chunks;
     ssm__pool_run(run->pool, project, &r,
                   run->sequences * ssm__divide_up(r.b.groups, BLOCK_GROUPS));
-    ssm__pool_run(run->pool, ssm__block_multiply, &r, chunks * r.b.bc_groups);
+    if (r.b.gate_rank > 0) {
+        ssm__pool_run(run->pool, ssm__gla_gates, &r, chunks);
+    }
+    ssm__pool_run(run->pool, ssm__block_multiply, &r, chunks * r.b.keys);
     ssm__pool_run(run->pool, run_head, &r, run->sequences * r.b.H);
     ssm__pool_run(run->pool, project_out, &r, chunks);
 }

@@ -17,6 +17,10 @@ static bool has(const ssm__network_config *config, ssm__mixer_kind kind, int whi
     case SSM__BLOCK_B:
     case SSM__BLOCK_C:
         return steps && config->time_invariant;
+    case SSM__BLOCK_GATE_DOWN:
+    case SSM__BLOCK_GATE_UP:
+    case SSM__BLOCK_GATE_BIAS:
+        return kind == SSM__MIXER_GLA;
     case SSM__BLOCK_DT_BIAS:
     case SSM__BLOCK_A_LOG:
         return steps;
@@ -32,6 +36,11 @@ ssm__block_sizes ssm__block_of(const ssm__network_config *config, ssm__mixer_kin
     const ssm_config *c = &config->shape;
     ssm__block_sizes b = {.kind = kind, .H = c->n_heads, .P = c->head_dim, .N = c->d_state};
     b.bc_groups = c->n_groups;
+    b.keys = b.bc_groups;
+    if (kind == SSM__MIXER_GLA) {
+        b.keys = config->gate_groups > 0 ? config->gate_groups : b.bc_groups;
+        b.gate_rank = config->gate_rank > 0 ? config->gate_rank : 16;
+    }
     b.d_model = c->d_model;
     b.d_conv = c->d_conv;
     b.head_groups = ssm__lane_groups(b.P);
@@ -84,6 +93,13 @@ bool ssm__block_accepts(const ssm__network_config *config, ssm__mixer_kind kind,
     } else if (!(c->dt_limit_low >= 0 && c->dt_limit_high > c->dt_limit_low)) {
         snprintf(why, size, "%s: the limits of dt are %g and %g; expected 0 ≤ low < high", name,
                  c->dt_limit_low, c->dt_limit_high);
+    } else if (kind == SSM__MIXER_GLA && config->gate_groups != 0 &&
+               (config->gate_groups < 0 || config->gate_groups % c->n_groups != 0 ||
+                c->n_heads % config->gate_groups != 0)) {
+        snprintf(why, size,
+                 "gla: gate_groups is %lld; expected a multiple of n_groups %lld that divides "
+                 "n_heads %lld, or 0",
+                 (long long)config->gate_groups, (long long)c->n_groups, (long long)c->n_heads);
     } else if (config->time_invariant && kind != SSM__MIXER_MAMBA2) {
         snprintf(why, size, "%s has no time-invariant mode; expected mamba1 or mamba2", name);
     } else {
@@ -119,6 +135,14 @@ void ssm__block_declare(ssm__declaration *list, const ssm__network_config *confi
         const int64_t dims[] = {b.bc_groups, b.N};
         ssm__declare_other(list, layer, "mixer.B", false, 2, dims);
         ssm__declare_other(list, layer, "mixer.C", false, 2, dims);
+    }
+    if (kind == SSM__MIXER_GLA) {
+        const int64_t width = b.keys * b.N;
+        ssm__declare_other(list, layer, "mixer.gate_proj.0.weight", true, 2,
+                           (int64_t[]){b.gate_rank, b.d_model});
+        ssm__declare_other(list, layer, "mixer.gate_proj.1.weight", true, 2,
+                           (int64_t[]){width, b.gate_rank});
+        ssm__declare_other(list, layer, "mixer.gate_proj.1.bias", false, 1, &width);
     }
 }
 
@@ -168,11 +192,15 @@ void *ssm__block_take_kept(ssm__arena *arena, const ssm__network_config *config,
                            int64_t sequences, ssm__mixer_kind kind)
 {
     const ssm__block_sizes b = ssm__block_of(config, kind);
+    const int64_t tokens = sequences * length;
     ssm__block_kept *out = SSM__TAKE(arena, ssm__block_kept, 1);
-    const ssm__block_kept k = {
-        .in = ssm__wide_take(arena, b.groups * SSM__LANES, length, sequences),
-        .v = ssm__wide_take(arena, b.channels, length, sequences),
-        .states = SSM__TAKE(arena, float, state_floats(&b, length, sequences))};
+    ssm__block_kept k = {.in = ssm__wide_take(arena, b.groups * SSM__LANES, length, sequences),
+                         .v = ssm__wide_take(arena, b.channels, length, sequences),
+                         .states = SSM__TAKE(arena, float, state_floats(&b, length, sequences))};
+    if (kind == SSM__MIXER_GLA) {
+        k.low = SSM__TAKE(arena, float, tokens *b.gate_rank);
+        k.p = SSM__TAKE(arena, float, tokens *b.keys *b.padded_N);
+    }
     if (out != NULL) {
         *out = k;
     }
@@ -193,23 +221,43 @@ static int64_t thread_floats(const ssm__block_sizes *b, int64_t length)
     const int64_t rows = 2 * SSM__TILE * b->padded_N + SSM__TILE * SSM__TILE;
     const int64_t chunk = rows + ssm__ssd_backward_scratch(b->padded_N, b->head_groups);
     const int64_t lanes = largest(b->d_conv, length) * SSM__LANES;
-    const int64_t most = largest(largest(heads, all), largest(chunk, lanes));
+    const int64_t gated = b->kind == SSM__MIXER_GLA ? chunk + ssm__gla_floats(b) : 0;
+    const int64_t most = largest(largest(heads, all), largest(largest(chunk, gated), lanes));
     return (most + 15) / 16 * 16;
+}
+
+/* What gated linear attention adds. */
+static void take_gates(ssm__arena *arena, const ssm__block_sizes *b, int64_t tokens, bool backward,
+                       ssm__block_scratch *s)
+{
+    const int64_t rows = tokens * b->keys * b->padded_N;
+    s->seen = SSM__TAKE(arena, float, 2 * rows);
+    s->factors = SSM__TAKE(arena, float, rows);
+    s->totals = SSM__TAKE(arena, float, rows);
+    s->counts = SSM__TAKE(arena, int32_t, tokens * b->keys);
+    if (backward) {
+        s->dp = SSM__TAKE(arena, float, rows);
+        s->dlow = SSM__TAKE(arena, float, tokens * b->gate_rank);
+    }
 }
 
 void *ssm__block_take_scratch(ssm__arena *arena, const ssm__network_config *config, int64_t length,
                               int64_t sequences, int threads, bool backward, ssm__mixer_kind kind)
 {
     const ssm__block_sizes b = ssm__block_of(config, kind);
-    const int64_t chunks = sequences * ssm__block_chunks(length);
+    const int64_t chunks = sequences * ssm__block_chunks(length), tokens = sequences * length;
     ssm__block_scratch *out = SSM__TAKE(arena, ssm__block_scratch, 1);
     ssm__block_scratch s = {
         .u = ssm__wide_take(arena, b.conv_groups * SSM__LANES, length, sequences),
-        .bc = SSM__TAKE(arena, float, sequences *length *b.bc_groups * 2 * b.padded_N),
-        .products = SSM__TAKE(arena, float, chunks *b.bc_groups *SSM__TILE *SSM__TILE),
+        .bc = SSM__TAKE(arena, float, tokens *b.bc_groups * 2 * b.padded_N),
+        .products = SSM__TAKE(arena, float, chunks *b.keys *SSM__TILE *SSM__TILE),
         .delta = SSM__TAKE(arena, float, chunks *b.H *SSM__TILE),
         .thread_floats = thread_floats(&b, length)};
     s.threads = SSM__TAKE(arena, float, threads *s.thread_floats);
+    s.seen = s.bc;
+    if (kind == SSM__MIXER_GLA) {
+        take_gates(arena, &b, tokens, backward, &s);
+    }
     if (backward) {
         s.d = ssm__wide_take(arena, b.groups * SSM__LANES, length, sequences);
         s.y = ssm__wide_take(arena, b.channels, length, sequences);
@@ -237,7 +285,7 @@ ssm__block_run ssm__block_run_of(const ssm__run *run)
                             .chunks = ssm__block_chunks(run->length)};
 }
 
-static const float *value(const ssm__block_run *r, ssm__block_parameter which)
+const float *ssm__block_value(const ssm__block_run *r, ssm__block_parameter which)
 {
     const int64_t number = r->run->branch->first + r->b.index[which];
     return r->run->values + r->run->parameters[number].at;
@@ -259,13 +307,13 @@ float *ssm__block_gradient(const ssm__block_run *r, ssm__block_parameter which)
 
 ssm__matrix ssm__block_in_matrix(const ssm__block_run *r)
 {
-    const float *data = r->b.padded ? r->w->in_proj : value(r, SSM__BLOCK_IN_PROJ);
+    const float *data = r->b.padded ? r->w->in_proj : ssm__block_value(r, SSM__BLOCK_IN_PROJ);
     return (ssm__matrix){data, SSM_DTYPE_F32, r->b.rows, r->b.d_model};
 }
 
 ssm__matrix ssm__block_out_matrix(const ssm__block_run *r)
 {
-    const float *data = r->b.padded ? r->w->out_proj : value(r, SSM__BLOCK_OUT_PROJ);
+    const float *data = r->b.padded ? r->w->out_proj : ssm__block_value(r, SSM__BLOCK_OUT_PROJ);
     return (ssm__matrix){data, SSM_DTYPE_F32, r->b.d_model, r->b.channels};
 }
 
@@ -363,8 +411,9 @@ static void prepare_projections(const ssm__block_run *r)
     const ssm__block_sizes *b = &r->b;
     if (b->padded) {
         copy_rows(&(copying){b, 0, in_proj_parts(b), b->d_model, false,
-                             writable(value(r, SSM__BLOCK_IN_PROJ)), r->w->in_proj, false});
-        copy_columns(b, writable(value(r, SSM__BLOCK_OUT_PROJ)), r->w->out_proj, false);
+                             writable(ssm__block_value(r, SSM__BLOCK_IN_PROJ)), r->w->in_proj,
+                             false});
+        copy_columns(b, writable(ssm__block_value(r, SSM__BLOCK_OUT_PROJ)), r->w->out_proj, false);
     }
 }
 
@@ -376,7 +425,7 @@ static int64_t skips_of_head(const ssm__block_run *r)
 
 static void prepare_skip(const ssm__block_run *r)
 {
-    const float *D = value(r, SSM__BLOCK_SKIP);
+    const float *D = ssm__block_value(r, SSM__BLOCK_SKIP);
     const int64_t of_head = skips_of_head(r);
     for (int64_t e = 0; e < r->b.H * r->b.P; e++) {
         const int64_t head = e / r->b.P, p = e % r->b.P;
@@ -418,7 +467,7 @@ static void move_fixed(const ssm__block_run *r, bool back)
             if (back) {
                 gradient(r, which)[k] += r->w->dfixed[at];
             } else {
-                r->w->fixed[at] = value(r, which)[k];
+                r->w->fixed[at] = ssm__block_value(r, which)[k];
             }
         }
     }
@@ -431,21 +480,21 @@ void ssm__block_prepare(const ssm__run *run)
     const ssm__block_weights *w = r.w;
     const int end = conv_parts(b);
     prepare_projections(&r);
-    copy_rows(&(copying){b, 1, end, b->d_conv, true, writable(value(&r, SSM__BLOCK_CONV)), w->conv,
-                         false});
-    copy_rows(&(copying){b, 1, end, 1, true, writable(value(&r, SSM__BLOCK_CONV_BIAS)),
+    copy_rows(&(copying){b, 1, end, b->d_conv, true,
+                         writable(ssm__block_value(&r, SSM__BLOCK_CONV)), w->conv, false});
+    copy_rows(&(copying){b, 1, end, 1, true, writable(ssm__block_value(&r, SSM__BLOCK_CONV_BIAS)),
                          w->conv_bias, false});
     prepare_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
-        copy_rows(
-            &(copying){b, 1, 2, 1, true, writable(value(&r, SSM__BLOCK_NORM)), w->norm, false});
+        copy_rows(&(copying){b, 1, 2, 1, true, writable(ssm__block_value(&r, SSM__BLOCK_NORM)),
+                             w->norm, false});
     }
     if (b->fixed) {
         move_fixed(&r, false);
     }
     if (b->has_steps) {
-        memcpy(w->dt_bias, value(&r, SSM__BLOCK_DT_BIAS), (size_t)b->H * sizeof(float));
-        memcpy(w->A2, value(&r, SSM__BLOCK_A_LOG), (size_t)b->H * sizeof(float));
+        memcpy(w->dt_bias, ssm__block_value(&r, SSM__BLOCK_DT_BIAS), (size_t)b->H * sizeof(float));
+        memcpy(w->A2, ssm__block_value(&r, SSM__BLOCK_A_LOG), (size_t)b->H * sizeof(float));
         ssm__decay_rates(w->A2, b->H);
     }
     if (run->gradients != NULL) {
@@ -495,7 +544,7 @@ void ssm__block_finish(const ssm__run *run)
         move_fixed(&r, true);
     }
     if (b->has_steps) {
-        const float *A_log = value(&r, SSM__BLOCK_A_LOG);
+        const float *A_log = ssm__block_value(&r, SSM__BLOCK_A_LOG);
         float *dA_log = gradient(&r, SSM__BLOCK_A_LOG);
         float *ddt_bias = gradient(&r, SSM__BLOCK_DT_BIAS);
         for (int64_t head = 0; head < b->H; head++) {

@@ -81,6 +81,7 @@ extern const ssm__mixer ssm__mixer_mamba1;
 extern const ssm__mixer ssm__mixer_mamba2;
 extern const ssm__mixer ssm__mixer_attention;
 extern const ssm__mixer ssm__mixer_linear_attention;
+extern const ssm__mixer ssm__mixer_gla;
 extern const ssm__mixer ssm__mixer_mlp;
 
 #endif

@@ -7,6 +7,7 @@ static const ssm__mixer *const mixers[SSM__MIXERS] = {
     [SSM__MIXER_MAMBA2] = &ssm__mixer_mamba2,
     [SSM__MIXER_ATTENTION] = &ssm__mixer_attention,
     [SSM__MIXER_LINEAR_ATTENTION] = &ssm__mixer_linear_attention,
+    [SSM__MIXER_GLA] = &ssm__mixer_gla,
     [SSM__MIXER_MLP] = &ssm__mixer_mlp,
 };
 

@@ -109,6 +109,49 @@ static void test_linear_attention(void **state)
     compare(&config, 3, 70);
 }
 
+static const ssm__mixer_kind gla_layers[] = {SSM__MIXER_GLA, SSM__MIXER_GLA};
+
+static void test_gla(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(gla_layers, 2);
+    compare(&config, 5, 37);
+    compare(&config, 2, 2);
+    compare(&config, 3, 150);
+    config.gate_groups = 4; /* a gate a head */
+    config.gate_rank = 3;
+    compare(&config, 3, 70);
+    same_bits(&config);
+    config.gate_groups = 0;
+    config.shape.n_groups = config.shape.norm_groups = 1;
+    config.shape.d_inner = config.shape.d_ssm = 192;
+    config.shape.head_dim = 48;
+    config.shape.d_state = 32;
+    compare(&config, 3, 70);
+    same_bits(&config);
+}
+
+/* Gates that forget all at once, as rows of W2 far from 0 make them. */
+static void test_gla_fast(void **state)
+{
+    (void)state;
+    const double scales[] = {-60, -400, -3000};
+    for (int i = 0; i < 3; i++) {
+        ssm__network_config config = toy_block(gla_layers, 1);
+        ssm__network *network = toy_network_create(&config, SSM_ISA_AUTO, NULL);
+        ssm_train_batch batch = toy_batch(&config, 3, 150);
+        const ssm__parameter *p =
+            ssm__network_find(network, "backbone.layers.0.mixer.gate_proj.1.bias");
+        assert_non_null(p);
+        for (int64_t k = 0; k < p->count; k++) {
+            ssm__network_values(network)[p->at + k] = (float)(k % 3 == 0 ? scales[i] : 1);
+        }
+        check_against_reference(network, &batch, bound);
+        toy_batch_free(&batch);
+        ssm__network_free(network);
+    }
+}
+
 static void test_time_invariant(void **state)
 {
     (void)state;
@@ -299,11 +342,18 @@ static void test_hybrid_engine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mamba2_lengths), cmocka_unit_test(test_mamba2_groups),
-        cmocka_unit_test(test_mamba2_forms),   cmocka_unit_test(test_mamba2_bits),
-        cmocka_unit_test(test_mamba2_engine),  cmocka_unit_test(test_linear_attention),
-        cmocka_unit_test(test_time_invariant), cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_hybrid),         cmocka_unit_test(test_attention_bits),
+        cmocka_unit_test(test_mamba2_lengths),
+        cmocka_unit_test(test_mamba2_groups),
+        cmocka_unit_test(test_mamba2_forms),
+        cmocka_unit_test(test_mamba2_bits),
+        cmocka_unit_test(test_mamba2_engine),
+        cmocka_unit_test(test_linear_attention),
+        cmocka_unit_test(test_gla),
+        cmocka_unit_test(test_gla_fast),
+        cmocka_unit_test(test_time_invariant),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_hybrid),
+        cmocka_unit_test(test_attention_bits),
         cmocka_unit_test(test_hybrid_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
