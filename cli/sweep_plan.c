@@ -32,10 +32,12 @@ static ssm_status add_rule(cli_sweep *sweep, const char *name, size_t bytes, boo
     const char *added = rules[sweep->n_rules++].name;
     for (int64_t i = 0; i + 1 < sweep->n_rules; i++) {
         if (strcmp(rules[i].name, added) == 0) {
+            const bool twice = !of_all && !rules[i].of_all;
+            rules[i].of_all = rules[i].of_all && of_all; /* all, and by name: by name */
             free(rules[--sweep->n_rules].name);
-            return of_all ? SSM_STATUS_OK
-                          : cli_fail(err, SSM_STATUS_USAGE, NULL, "--rules: %s is given twice",
-                                     rules[i].name);
+            return twice ? cli_fail(err, SSM_STATUS_USAGE, NULL, "--rules: %s is given twice",
+                                    rules[i].name)
+                         : SSM_STATUS_OK;
         }
     }
     return SSM_STATUS_OK;

@@ -213,12 +213,13 @@ says 'another process is writing into this directory'
 expect 0 init --shape tiny-mamba2 -o m2 -q
 cp "$SOURCE_DIR/tests/golden/tokenizers/gpt.json" m2/tokenizer.json # byte level, fewer than 512 ids
 expect 0 record m2 "${texts[@]}" -o rec2 --window 96 --calibration-windows 2 --evaluation-windows 1 -q
-expect 0 sweep rec2 m2 "${texts[@]}" --window 96 --windows 1 --offset 4 --bootstrap 20 --rules all,prefix:32 \
-    --budgets 4 --scopes all -o m
+expect 0 sweep rec2 m2 "${texts[@]}" --window 96 --windows 1 --offset 4 --bootstrap 20 \
+    --rules all,prefix:32,optimal --budgets 4 --scopes all -o m
 says 'left out, not defined here: rule activity'
 prints 'full, scope group'
 tr -d ' \n' <m/sweep.json | grep -qF '"scopes":["channel","head","group","layer"]' || fail 'no list of scopes'
 ! grep -q '"activity"' m/sweep.json || fail 'activity is in the JSON'
+grep -q '^full,head,optimal,4,,.*use greedy-swap' m/sweep.csv || fail 'optimal was asked for by name'
 grep -q '^full,group,ghost,4,,2,190,' m/sweep.csv || fail 'ghost has no cell'
 grep -q '^full,channel,ghost,4,,.*give --scope group' m/sweep.csv || fail 'no reason for ghost'
 grep -q '^full,channel,hankel,4,,.*per head, not per channel' m/sweep.csv || fail 'no reason for hankel'
