@@ -210,6 +210,15 @@ static ssm_status check_arguments(const select_arguments *args, ssm_error *err)
                         "with it",
                         args->mask != NULL ? "--mask" : "--curve");
     }
+    if (args->mask != NULL && args->scope != 0) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--scope is of the sets that a rule chooses: a mask has its own");
+    }
+    if (!prints && args->windows != 0) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--on is for the errors of --curve and --mask; sets are always chosen on "
+                        "the calibration windows");
+    }
     return SSM_STATUS_OK;
 }
 

@@ -130,6 +130,10 @@ static ssm_status check_recording(const cli_eval_state *state, ssm_error *err)
     if (!needs_recording && (args->recording != NULL || args->budget != CLI_UNSET)) {
         return cli_fail(err, SSM_STATUS_USAGE, NULL, "--recording and --budget need --rule");
     }
+    if (!needs_recording && args->scope != 0) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "--scope is of the sets that a rule chooses: a mask has its own");
+    }
     return SSM_STATUS_OK;
 }
 

@@ -83,6 +83,9 @@ refuse 2 "did you mean 'group'?" select rec --rule static --budget 4 --scope gro
 refuse 2 'choose --scope head, group or layer' select rec2 --rule optimal --budget 4 -o x.st
 refuse 2 'not defined for this family' select rec2 --rule activity --budget 4 --scope head -o x.st
 refuse 2 'make the mask with select --scope layer' prune tiny --mask mask.st -o x
+refuse 2 'a mask has its own' select rec --mask mask.st --scope layer
+refuse 2 'a mask has its own' eval tiny a.txt --mask mask.st --scope layer
+refuse 2 'sets are always chosen on' select rec --rule static --budget 4 --on calibration -o x.st
 
 # ---- domains, texts -----------------------------------------------------------------------------
 refuse 2 "'poems' is not among those with calibration windows" \
