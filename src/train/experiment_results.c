@@ -103,10 +103,15 @@ static ssm_status list_sizes(ssm__tables *t, ssm_error *err)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* New members; a failed allocation is remembered. */
-static void put(ssm__tables *t, json_t *object, const char *key, json_t *value)
+/* A new member, borrowed; a failed allocation is remembered and gives NULL, on which no further
+ * members are put. */
+static json_t *put(ssm__tables *t, json_t *object, const char *key, json_t *value)
 {
-    t->failed = t->failed || value == NULL || json_object_set_new(object, key, value) != 0;
+    if (json_object_set_new(object, key, value) != 0) { /* has let go of the value */
+        t->failed = true;
+        return NULL;
+    }
+    return value;
 }
 
 static void put_number(ssm__tables *t, json_t *object, const char *key, double value)
@@ -117,16 +122,18 @@ static void put_number(ssm__tables *t, json_t *object, const char *key, double v
 static json_t *push(ssm__tables *t, json_t *array)
 {
     json_t *object = json_object();
-    t->failed = t->failed || object == NULL || json_array_append_new(array, object) != 0;
+    if (json_array_append_new(array, object) != 0) {
+        t->failed = true;
+        return NULL;
+    }
     return object;
 }
 
 static void put_settings(ssm__tables *t, json_t *object, int64_t arm, int64_t cell)
 {
     const ssm_experiment *e = t->experiment;
-    json_t *settings = json_object();
     put(t, object, "arm", json_string(e->arm_names[arm]));
-    put(t, object, "settings", settings);
+    json_t *settings = put(t, object, "settings", json_object());
     for (int64_t k = 0; k < e->n_keys; k++) {
         put(t, settings, e->keys[k], json_deep_copy(ssm__cell_value(e, cell, k)));
     }
@@ -211,18 +218,16 @@ static ssm_status make_json(ssm__tables *t, json_t **out, ssm_error *err)
 {
     const ssm_experiment *e = t->experiment;
     json_t *root = *out = json_object();
-    json_t *tuning = json_array(), *runs = json_array();
-    json_t *bands = json_array(), *differences = json_array();
     put(t, root, "schema", json_string("ssmscope.experiment/1"));
     put(t, root, "program_version", json_string(ssm_version()));
     put(t, root, "experiment", json_deep_copy(e->json));
     put(t, root, "expected_runs", json_integer(t->n_all));
     put(t, root, "done", json_integer(t->done));
     put(t, root, "failed", json_integer(t->n_failed));
-    put(t, root, "tuning", tuning);
-    put(t, root, "runs", runs);
-    put(t, root, "summary", bands);
-    put(t, root, "differences", differences);
+    json_t *tuning = put(t, root, "tuning", json_array());
+    json_t *runs = put(t, root, "runs", json_array());
+    json_t *bands = put(t, root, "summary", json_array());
+    json_t *differences = put(t, root, "differences", json_array());
     if (t->failed) {
         return ssm__fail_memory(err, "results", 0);
     }

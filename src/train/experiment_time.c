@@ -175,19 +175,28 @@ static ssm_status find_timing(const ssm_recipe *recipe, const char *directory,
     return status;
 }
 
-/* The file of another number of threads says nothing. New reference; NULL: no memory. */
-static json_t *read_known(const char *directory, int64_t threads)
+/* A file of another number of threads, or one that cannot be read, says nothing. */
+static ssm_status read_known(const char *directory, int64_t threads, json_t **out, ssm_error *err)
 {
     char *path = ssm__path_join(directory, "timing.json");
     json_t *known = NULL;
-    if (path != NULL && ssm__is_file(path) &&
-        ssm__json_read(path, 1 << 24, SSM__JSON_STRICT, &known, NULL) == SSM_STATUS_OK &&
-        json_integer_value(json_object_get(known, "threads")) != threads) {
-        json_decref(known);
-        known = NULL;
+    ssm_error own;
+    ssm_error_clear(&own);
+    ssm_status status =
+        path == NULL ? ssm__fail_memory(&own, "a path", strlen(directory)) : SSM_STATUS_OK;
+    if (status == SSM_STATUS_OK && ssm__is_file(path)) {
+        status = ssm__json_read(path, 1 << 24, SSM__JSON_STRICT, &known, &own);
     }
     free(path);
-    return known != NULL ? known : json_pack("{s:I}", "threads", (json_int_t)threads);
+    if (status == SSM_STATUS_MEMORY) {
+        return ssm__fail(err, status, SSM__NOWHERE, "%s", own.message);
+    }
+    if (json_integer_value(json_object_get(known, "threads")) != threads) {
+        json_decref(known);
+        known = json_pack("{s:I}", "threads", (json_int_t)threads);
+    }
+    *out = known;
+    return known == NULL ? ssm__fail_memory(err, "timings", 0) : SSM_STATUS_OK;
 }
 
 static void scale(const ssm_recipe *recipe, const timing *t, ssm__duration *out)
@@ -204,8 +213,8 @@ ssm_status ssm__durations(const ssm_experiment *e, const ssm__experiment_run *ru
                           ssm__duration *durations, ssm_error *err)
 {
     const int64_t threads = options->pool == NULL ? 1 : ssm_pool_threads(options->pool);
-    json_t *known = read_known(directory, threads);
-    ssm_status status = known == NULL ? ssm__fail_memory(err, "timings", 0) : SSM_STATUS_OK;
+    json_t *known = NULL;
+    ssm_status status = read_known(directory, threads, &known, err);
     for (int64_t i = 0; i < count && status == SSM_STATUS_OK; i++) {
         ssm_recipe *recipe = NULL;
         timing t = {0};
