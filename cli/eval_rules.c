@@ -68,12 +68,29 @@ static bool is_listed(const cli_eval_state *state, const char *name)
     return found;
 }
 
-/* Results and --items tell models apart by name: a mask file may not bear that of another. */
-static ssm_status check_mask_name(const cli_eval_state *state, ssm_error *err)
+/* Results and --items tell models apart by name. */
+static ssm_status check_is_utf8(const char *name, ssm_error *err)
+{
+    json_t *value = json_string(name);
+    json_decref(value);
+    return value != NULL ? SSM_STATUS_OK
+                         : cli_fail(err, SSM_STATUS_USAGE, NULL,
+                                    "the name of %s is not UTF-8, and models are told apart by "
+                                    "name: give the file another one",
+                                    name);
+}
+
+/* A mask file may not bear the name of another model. */
+static ssm_status check_names(const cli_eval_state *state, ssm_error *err)
 {
     const char *mask = state->args->mask;
-    if (mask == NULL || (!is_listed(state, mask) && strcmp(mask, cli_unpruned) != 0)) {
-        return SSM_STATUS_OK;
+    ssm_status status = mask != NULL ? check_is_utf8(mask, err) : SSM_STATUS_OK;
+    for (int64_t i = 0; i < state->against.count && status == SSM_STATUS_OK; i++) {
+        status = check_is_utf8(state->against.values[i], err);
+    }
+    if (status != SSM_STATUS_OK || mask == NULL ||
+        (!is_listed(state, mask) && strcmp(mask, cli_unpruned) != 0)) {
+        return status;
     }
     return cli_fail(err, SSM_STATUS_USAGE, NULL,
                     "--mask %s: another model of this command has that name, too; if they are not "
@@ -108,7 +125,7 @@ static ssm_status list_models(cli_eval_state *state, ssm_error *err)
         state->first_against = 1;
         state->rule = state->against.values[0];
     }
-    return status == SSM_STATUS_OK ? check_mask_name(state, err) : status;
+    return status == SSM_STATUS_OK ? check_names(state, err) : status;
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #include "values.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -325,12 +326,30 @@ void cli_value_free(const cli_option *option, void *arguments)
 
 /* ---- back to text ---------------------------------------------------------------------------- */
 
+/* $'\xNN', as bash has it: results name the command, and they hold UTF-8 only. */
+static void quote_bytes(cli_string *out, const char *word)
+{
+    cli_string_add(out, "$'");
+    for (const char *cursor = word; *cursor != '\0'; cursor++) {
+        const unsigned byte = (unsigned char)*cursor;
+        const bool bare = byte >= 0x20 && byte < 0x7F && byte != '\'' && byte != '\\';
+        cli_string_format(out, bare ? "%c" : "\\x%02x", byte);
+    }
+    cli_string_add(out, "'");
+}
+
 void cli_quote(cli_string *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-./=:,+@%";
     if (word[0] != '\0' && strspn(word, plain) == strlen(word)) {
         cli_string_add(out, word);
+        return;
+    }
+    json_t *text = json_string(word);
+    json_decref(text);
+    if (text == NULL) {
+        quote_bytes(out, word);
         return;
     }
     cli_string_add(out, "'");

@@ -24,7 +24,7 @@ void cli_value_unset(const cli_option *option, void *arguments);
 void cli_value_free(const cli_option *option, void *arguments);
 /* Appends the value in `arguments` in its canonical spelling. */
 void cli_value_print(const cli_option *option, const void *arguments, cli_string *out);
-/* Appends a word as a shell needs it. */
+/* Appends a word as a shell needs it, in UTF-8 whatever its bytes are. */
 void cli_quote(cli_string *out, const char *word);
 
 #endif

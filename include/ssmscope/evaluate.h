@@ -110,7 +110,7 @@ typedef struct ssm_score_options {
     ssm_pool *pool;
     const ssm_progress *progress;
     ssm_journal *journal; /* NULL: none; finished windows are taken from it and written to it */
-    const char *series;   /* of the journal */
+    const char *series;   /* of the journal; UTF-8 */
     const ssm_chooser *chooser; /* NULL: `mask` for all windows; else `mask` is not looked at */
 } ssm_score_options;
 

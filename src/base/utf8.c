@@ -1,6 +1,8 @@
 /* base/utf8.c: telling well-formed UTF-8 from the rest. */
 #include "base/utf8.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_between(const unsigned char byte, unsigned low, unsigned high)
@@ -47,4 +49,25 @@ bool ssm__is_utf8(const char *text)
         at += length;
     }
     return true;
+}
+
+char *ssm__utf8_printable(const char *text)
+{
+    const size_t bytes = strlen(text);
+    char *out = malloc(4 * bytes + 1);
+    size_t to = 0;
+    for (size_t at = 0; out && at < bytes;) {
+        const size_t length = ssm__utf8_length(text + at, bytes - at);
+        if (length > 0) {
+            memcpy(out + to, text + at, length);
+        } else {
+            snprintf(out + to, 5, "\\x%02x", (unsigned)(unsigned char)text[at]);
+        }
+        to += length > 0 ? length : 4;
+        at += length > 0 ? length : 1;
+    }
+    if (out) {
+        out[to] = '\0';
+    }
+    return out;
 }

@@ -11,5 +11,8 @@
 size_t ssm__utf8_length(const char *text, size_t bytes);
 /* Is all of a terminated text well-formed? */
 bool ssm__is_utf8(const char *text);
+/* A copy, for free(), in which bytes that are not UTF-8, as paths may have, are \xNN: what JSON can
+ * hold. NULL: no memory. */
+char *ssm__utf8_printable(const char *text);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 /* Any failed allocation is remembered; the object is freed by the caller. */
 typedef struct builder {
@@ -34,7 +35,10 @@ static json_t *object_at(builder *b, json_t *object, const char *key)
 
 static json_t *text_or_null(const char *text)
 {
-    return text ? json_string(text) : json_null();
+    char *printable = text ? ssm__utf8_printable(text) : NULL;
+    json_t *value = !text ? json_null() : printable ? json_string(printable) : NULL;
+    free(printable);
+    return value;
 }
 
 static json_t *number(double value)
@@ -125,7 +129,7 @@ static void put_model(builder *b, const ssm_harness_run *run)
     put(b, b->root, "prefix_token_id", prefix);
     put(b, b->root, "task_hashes", json_object());
     put(b, b->root, "model_source", json_string("ssmscope"));
-    put(b, b->root, "model_name", json_string(run->model_path));
+    put(b, b->root, "model_name", text_or_null(run->model_path));
     put(b, b->root, "model_name_sanitized", json_string(sanitized));
     put(b, b->root, "total_evaluation_time_seconds", json_string(seconds));
     put(b, b->root, "program_version", json_string(ssm_version()));

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 static const char schema[] = "ssmscope.journal/1";
 
@@ -21,20 +22,23 @@ struct ssm_journal {
     char *path;    /* of the finished file */
     char *partial; /* PATH.partial */
     int file;
-    json_t *lines; /* "series/index" → line */
+    json_t *lines; /* series → index → line */
     int64_t resumed;
     bool bare; /* has nothing but the first line, which we wrote */
 };
 
-static bool make_key(const char *series, int64_t index, char out[320])
+enum { KEY_BYTES = 24 };
+
+static void make_key(int64_t index, char out[KEY_BYTES])
 {
-    return snprintf(out, 320, "%s/%lld", series, (long long)index) < 320;
+    snprintf(out, KEY_BYTES, "%lld", (long long)index);
 }
 
 const json_t *ssm__journal_find(const ssm_journal *journal, const char *series, int64_t index)
 {
-    char key[320];
-    return journal && make_key(series, index, key) ? json_object_get(journal->lines, key) : NULL;
+    char key[KEY_BYTES];
+    make_key(index, key);
+    return journal && series ? json_object_get(json_object_get(journal->lines, series), key) : NULL;
 }
 
 ssm_status ssm__journal_fail(const ssm_journal *journal, const char *series, int64_t index,
@@ -98,18 +102,30 @@ ssm_status ssm__journal_add(ssm_journal *journal, const char *series, int64_t in
 
 /* ---- taking up an earlier run ---------------------------------------------------------------- */
 
+/* The lines of a series; NULL: no memory. */
+static json_t *lines_of(ssm_journal *journal, const char *series)
+{
+    json_t *lines = json_object_get(journal->lines, series);
+    if (!lines) {
+        lines = json_object();
+        lines = json_object_set_new(journal->lines, series, lines) == 0 ? lines : NULL;
+    }
+    return lines;
+}
+
 static ssm_status take_line(ssm_journal *journal, json_t *line, int64_t number, ssm_error *err)
 {
-    char key[320];
+    char key[KEY_BYTES];
     const char *series = json_string_value(json_object_get(line, "series"));
     const json_t *index = json_object_get(line, "index");
-    if (!series || !json_is_integer(index) || !make_key(series, json_integer_value(index), key)) {
+    if (!series || !json_is_integer(index)) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(journal->partial),
                          "line %lld has no series and index; delete the file or run without "
                          "--resume",
                          (long long)number);
     }
-    if (json_object_set(journal->lines, key, line) != 0) {
+    make_key(json_integer_value(index), key);
+    if (json_object_set(lines_of(journal, series), key, line) != 0) {
         return ssm__fail_memory(err, "the lines of an earlier run", 0);
     }
     journal->resumed++;
@@ -222,17 +238,19 @@ ssm_status ssm_journal_open(const char *path, const char *identity, bool resume,
         return ssm__fail_memory(err, "a journal", sizeof *journal);
     }
     const size_t room = strlen(path) + sizeof ".partial";
+    char *work = ssm__utf8_printable(identity); /* it may have paths in it */
     journal->file = -1;
     journal->path = strdup(path);
     journal->partial = malloc(room);
     journal->lines = json_object();
     ssm_status status = SSM_STATUS_OK;
-    if (!journal->path || !journal->partial || !journal->lines) {
+    if (!journal->path || !journal->partial || !journal->lines || !work) {
         status = ssm__fail_memory(err, "a journal", room);
     } else {
         snprintf(journal->partial, room, "%s.partial", path);
-        status = start(journal, identity, resume, err);
+        status = start(journal, work, resume, err);
     }
+    free(work);
     if (status != SSM_STATUS_OK) {
         ssm_journal_close(journal, false, NULL);
         return status;

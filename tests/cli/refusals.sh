@@ -128,3 +128,30 @@ spoil winogrande 's/"answer": *"[^"]*"/"answer": ""/'
 refuse 3 'line 2: the item has no gold' eval tiny --task winogrande --data bad.jsonl --items i.jsonl
 refuse 3 'empty.txt: has no items: expected a JSON object a line' "${piqa[@]}" --data empty.txt
 refuse 3 'none.jsonl: does not exist' "${piqa[@]}" --data none.jsonl
+
+# ---- names that are not UTF-8, and long ones -----------------------------------------------------
+# Results are UTF-8 and tell models apart by name; the command has other bytes as bash reads them.
+cp mask.st $'m\xff.st'
+expect 2 eval tiny a.txt "${how[@]}" --mask $'m\xff.st'
+says 'is not UTF-8'
+expect 2 eval tiny a.txt "${how[@]}" --mask mask.st --against $'m\xff.st'
+says 'is not UTF-8'
+ln -s rec $'rec\xff'
+expect 0 select $'rec\xff' --rule static --budget 4 -o latin.st
+head -c 4000 latin.st | tr -d '\0' | grep -aqF "ssmscope select \$'rec\\\\xff' --rule" || fail 'another command in the mask'
+ln -s tiny $'tiny\xff'
+ln -s "$tiny" tiny
+expect 0 "${piqa[@]/tiny/./tiny$'\xff'}" --data "$tasks/piqa.jsonl" --limit 1
+grep -qF '"model_name": "./tiny\\xff"' h.json || fail 'another name in the harness JSON'
+# A model is found again by the whole of its name.
+long=$(printf 'd%.0s' {1..200})
+mkdir -p "$long/$long"
+cp mask.st "$long/$long/"
+cp a.txt $'a\xff.txt'
+items=(eval tiny $'x=a\xff.txt' "${how[@]}" --windows 3 --mask "$long/$long/mask.st" --json)
+expect 0 "${items[@]}"
+cp out whole
+head -n 3 i.jsonl >i.jsonl.partial
+expect 0 "${items[@]}" --resume
+says 'resuming: 2 items'
+same out whole 'resumed'

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 static size_t encode(uint32_t point, char out[4])
 {
@@ -86,12 +87,28 @@ static void wrong_bytes(void **state)
     }
 }
 
+static void what_json_can_hold(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {{"", ""},
+                                           {"plain/a.txt", "plain/a.txt"},
+                                           {"\xC3\xA9 \xE2\x82\xAC", "\xC3\xA9 \xE2\x82\xAC"},
+                                           {"m\xFF.st", "m\\xff.st"},
+                                           {"\xC3(\xE2\x82", "\\xc3(\\xe2\\x82"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char *printable = ssm__utf8_printable(pairs[i][0]);
+        assert_string_equal(printable, pairs[i][1]);
+        free(printable);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_point),
         cmocka_unit_test(every_short_string),
         cmocka_unit_test(wrong_bytes),
+        cmocka_unit_test(what_json_can_hold),
     };
     return cmocka_run_group_tests_name("utf8", tests, NULL, NULL);
 }
