@@ -172,6 +172,49 @@ static void epochs(void **state)
     test_remove_directory(at.directory);
 }
 
+/* Domains take turns; each goes through its own windows, every one once an epoch. */
+static void even_shares(void **state)
+{
+    (void)state;
+    files at = make_files();
+    ssm_train_task *task =
+        task_of("language", 5, "text=%s text=%s held_out=0 length=3 order=even", at.text, at.other);
+    const char *const texts[] = {"abcdefghij", "0123456789ABCDEF"};
+    const int64_t windows[] = {3, 5};
+    int64_t orders[2] = {0};
+    for (int64_t of = 0; of < 2; of++) {
+        for (int64_t epoch = 0; epoch < 20; epoch++) {
+            bool starts[16] = {false};
+            for (int64_t turn = 0; turn < windows[of]; turn++) {
+                const int64_t number = 2 * (epoch * windows[of] + turn) + of;
+                ssm_train_batch batch = test_task_rows(task, number, 1);
+                char ids[64];
+                test_task_ids(task, &batch, 0, ids, sizeof ids);
+                const char *found = strstr(texts[of], ids);
+                assert_non_null(found);
+                const int64_t start = found - texts[of];
+                const int64_t last = of == 0 ? 6 : 12; /* an epoch's last two may be the same */
+                assert_false(starts[start] && start != last);
+                starts[start] = true;
+                orders[of] += turn == 0 && start < 3;
+                ssm_train_batch_free(&batch);
+            }
+        }
+        assert_true(orders[of] > 0 && orders[of] < 20); /* the first window is not always first */
+    }
+    ssm_train_task_free(task);
+
+    /* A domain only to evaluate on has no turn. */
+    task = task_of("language", 5, "text=%s evaluation=%s length=3 order=even", at.text, at.other);
+    ssm_train_batch batch = test_task_rows(task, 0, 40);
+    for (int64_t t = 0; t < 120; t++) {
+        assert_true(batch.ids[t] >= 'a');
+    }
+    ssm_train_batch_free(&batch);
+    ssm_train_task_free(task);
+    test_remove_directory(at.directory);
+}
+
 static void tokenizers(void **state)
 {
     (void)state;
@@ -390,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evaluation_windows),
         cmocka_unit_test(epochs),
+        cmocka_unit_test(even_shares),
         cmocka_unit_test(tokenizers),
         cmocka_unit_test(bytes_for_people),
         cmocka_unit_test(language_refusals),

@@ -2,7 +2,8 @@
  *
  * A domain's stream is its files joined. Without texts for evaluation its last part is held out.
  * shuffled: an epoch goes once through windows of L ids that begin at a random place below L, in
- * random order; the last window of a domain ends with it. random: every window begins anywhere. */
+ * random order; the last window of a domain ends with it. random: every window begins anywhere.
+ * even: domains take turns, each with epochs of its own, so that all have the same share. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "train/tasks/text.h"
 
 enum { LENGTH_MAX = 1 << 22 };
+enum { ORDER_SHUFFLED, ORDER_RANDOM, ORDER_EVEN }; /* as in the setting's choices */
 
 /* Ids in the narrowest type that holds the vocabulary. */
 typedef struct stream {
@@ -32,6 +34,7 @@ typedef struct language_task {
     ssm__alphabet alphabet;
     stream *streams;
     int64_t n_streams;
+    int64_t domains; /* that are trained on */
     int64_t windows; /* of an epoch */
     int64_t starts;  /* places where a window can begin */
 } language_task;
@@ -119,6 +122,11 @@ static ssm_status read_texts(language_task *own, const ssm__texts *texts, bool t
     return status;
 }
 
+static int64_t windows_to_train(const stream *from, int64_t length)
+{
+    return from->train > 0 ? (from->train - 1) / length : 0;
+}
+
 static ssm_status open(ssm_train_task *task, ssm_error *err)
 {
     static const int64_t one[] = {1};
@@ -138,7 +146,8 @@ static ssm_status open(ssm_train_task *task, ssm_error *err)
     for (int64_t i = 0; i < own->n_streams; i++) {
         const stream *of_domain = &own->streams[i];
         if (of_domain->train > 0) {
-            own->windows += (of_domain->train - 1) / own->length;
+            own->domains++;
+            own->windows += windows_to_train(of_domain, own->length);
             own->starts += of_domain->train - own->length;
         }
     }
@@ -170,17 +179,51 @@ static void copy_window(const stream *from, int64_t start, int64_t length, ssm__
     *row->used = (int32_t)length;
 }
 
-/* Window `window` of an epoch whose first windows begin at `offset`. */
-static void shuffled_window(const language_task *own, int64_t window, int64_t offset, ssm__row *row)
+/* Window `window` of a stream's epoch whose first window begins at `offset`. */
+static void window_of(const stream *from, int64_t window, int64_t offset, ssm__row *row,
+                      int64_t length)
 {
+    const int64_t last = from->train - 1 - length;
+    const int64_t start = offset + window * length;
+    copy_window(from, start < last ? start : last, length, row);
+}
+
+/* All domains are one pack of windows. */
+static void shuffled_window(const ssm_train_task *task, ssm__row *row)
+{
+    const language_task *own = of(task);
+    const int64_t epoch = row->number / own->windows;
+    char name[64];
+    snprintf(name, sizeof name, "epoch.%" PRId64, epoch);
+    ssm_rng rng = ssm__task_stream(task, name);
+    const int64_t offset = ssm__row_between(&rng, 0, own->length - 1);
+    int64_t window = ssm__task_shuffle(task, "shuffle", (uint64_t)epoch, own->windows,
+                                       row->number % own->windows);
     const stream *from = own->streams;
-    while (window >= (from->train > 0 ? (from->train - 1) / own->length : 0)) {
-        window -= from->train > 0 ? (from->train - 1) / own->length : 0;
+    while (window >= windows_to_train(from, own->length)) {
+        window -= windows_to_train(from, own->length);
         from++;
     }
-    const int64_t last = from->train - 1 - own->length;
-    const int64_t start = offset + window * own->length;
-    copy_window(from, start < last ? start : last, own->length, row);
+    window_of(from, window, offset, row, own->length);
+}
+
+/* Every domain is a pack of its own: row r comes from domain r mod their number. */
+static void even_window(const ssm_train_task *task, ssm__row *row)
+{
+    const language_task *own = of(task);
+    const int64_t turn = row->number / own->domains;
+    const stream *from = own->streams;
+    for (int64_t left = row->number % own->domains; from->train == 0 || left > 0; from++) {
+        left -= from->train > 0;
+    }
+    const int64_t windows = windows_to_train(from, own->length), epoch = turn / windows;
+    char name[64];
+    snprintf(name, sizeof name, "domain.%d.epoch.%" PRId64, (int)(from - own->streams), epoch);
+    ssm_rng rng = ssm__task_stream(task, name);
+    const int64_t offset = ssm__row_between(&rng, 0, own->length - 1);
+    snprintf(name, sizeof name, "domain.%d", (int)(from - own->streams));
+    window_of(from, ssm__task_shuffle(task, name, (uint64_t)epoch, windows, turn % windows), offset,
+              row, own->length);
 }
 
 static void random_window(const language_task *own, ssm__row *row)
@@ -196,19 +239,16 @@ static void random_window(const language_task *own, ssm__row *row)
 
 static void train_row(const ssm_train_task *task, ssm__row *row)
 {
-    const language_task *own = of(task);
-    if (own->order != 0) {
-        random_window(own, row);
+    switch (of(task)->order) {
+    case ORDER_SHUFFLED:
+        shuffled_window(task, row);
         return;
+    case ORDER_RANDOM:
+        random_window(of(task), row);
+        return;
+    default:
+        even_window(task, row);
     }
-    const int64_t epoch = row->number / own->windows;
-    char name[64];
-    snprintf(name, sizeof name, "epoch.%" PRId64, epoch);
-    ssm_rng rng = ssm__task_stream(task, name);
-    const int64_t offset = ssm__row_between(&rng, 0, own->length - 1);
-    const int64_t window = ssm__task_shuffle(task, "shuffle", (uint64_t)epoch, own->windows,
-                                             row->number % own->windows);
-    shuffled_window(own, window, offset, row);
 }
 
 static int64_t windows_of(const stream *from, int64_t length)
@@ -270,8 +310,9 @@ static const ssm__setting settings[] = {
      .kind = SSM__SETTING_CHOICE,
      .into = offsetof(language_task, order),
      .fallback = "shuffled",
-     .choices = "shuffled|random",
-     .help = "windows of an epoch in random order, or windows from anywhere"},
+     .choices = "shuffled|random|even",
+     .help = "windows of an epoch in random order, windows from anywhere, or as shuffled with the "
+             "same share for every domain"},
     SSM__EVALUATE(1, LENGTH_MAX, "lengths of evaluation windows; length when not given"),
 };
 
