@@ -91,7 +91,7 @@ SSM_API ssm_status ssm_task_find(const char *name, const ssm_task **out, ssm_err
 /* One question. One context for all choices, or one each (WinoGrande). */
 typedef struct ssm_task_item {
     int64_t line;         /* in the file, from 1 */
-    int64_t n_choices;    /* 1: the continuation must be what the model would say (LAMBADA) */
+    int64_t n_choices;    /* LAMBADA: 1, which must be what the model would say */
     int64_t gold;         /* index of the right choice */
     bool own_contexts;    /* a context for every choice */
     char **contexts;      /* [n_choices], or [1] */

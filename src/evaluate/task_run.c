@@ -52,12 +52,15 @@ static int64_t best_choice(const ssm_task_item *item, const ssm_task_score *scor
     return best;
 }
 
-static void judge(const ssm_task_item *item, ssm_task_score *score)
+/* A task of words asks whether the model says the word; the others, however few choices an item
+ * has, which of them is the likeliest. */
+static void judge(const ssm_task *task, const ssm_task_item *item, ssm_task_score *score)
 {
+    const bool word = (task->metrics & 1U << SSM_METRIC_PERPLEXITY) != 0;
     for (int metric = SSM_METRIC_ACC; metric <= SSM_METRIC_ACC_BYTES; metric++) {
         score->right[metric] =
-            item->n_choices == 1 ? score->choices[0].greedy
-                                 : best_choice(item, score, (ssm_task_metric)metric) == item->gold;
+            word ? score->choices[0].greedy
+                 : best_choice(item, score, (ssm_task_metric)metric) == item->gold;
     }
 }
 
@@ -169,7 +172,7 @@ static ssm_status run_item(run *r, int64_t i, ssm_error *err)
     if (!line) {
         SSM__TRY(score_item(r, item, score, err));
     }
-    judge(item, score);
+    judge(r->data->task, item, score);
     r->right += score->right[SSM_METRIC_ACC];
     r->log_likelihood += score->choices[item->gold].log_likelihood;
     return line || !journal

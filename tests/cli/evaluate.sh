@@ -67,6 +67,11 @@ prints '"word_perplexity"'
 expect 0 eval tiny a.txt --protocol stateful --prefix-token none
 prints 'protocol stateful, prefix none'
 
+# One choice is the likeliest of one, not a word that the model must say.
+printf '{"query": "a", "choices": ["b"], "gold": 0}\n' >onechoice.jsonl
+expect 0 eval tiny --task piqa --data onechoice.jsonl --items one.jsonl
+grep -q '"acc":true' one.jsonl || fail 'the only choice is not the likeliest'
+
 # ---- mistakes -----------------------------------------------------------------------------------
 printf '{"text": "a b"}\n{"text": \n' >broken.jsonl
 expect 3 eval tiny --task lambada --data broken.jsonl
