@@ -1,6 +1,7 @@
 /* model/forward.c: embedding, blocks, head; logits and negative log-likelihoods. */
 #include "model/session.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,25 +62,28 @@ static void head_task(void *context, int64_t task, int thread)
 
 /* ---- overflow -------------------------------------------------------------------------------- */
 
-/* Finite weights can still overflow float32; from then on every number would be made up. The
- * largest magnitude as bits tells: the exponent of infinities and NaNs is all ones. */
-static bool all_finite(const float *values, int64_t count)
+/* Finite weights can still overflow float32; from then on every number would be made up. True when
+ * all magnitudes are below `limit`. As bits they have the order of the numbers, and infinities and
+ * NaNs are above all. */
+static bool all_below(const float *values, int64_t count, float limit)
 {
     int32_t top = 0;
+    int32_t most;
+    memcpy(&most, &limit, sizeof most);
     for (int64_t i = 0; i < count; i++) {
         int32_t bits;
         memcpy(&bits, values + i, sizeof bits);
         bits &= INT32_MAX;
         top = bits > top ? bits : top;
     }
-    return top < 0x7f800000;
+    return top < most;
 }
 
 /* `what` names the place of rows [tokens][width], for example "block 3". */
 static ssm_status check_rows(const float *rows, int64_t position, int64_t tokens, int64_t width,
                              const char *what, ssm_error *err)
 {
-    if (all_finite(rows, tokens * width)) {
+    if (all_below(rows, tokens * width, INFINITY)) {
         return SSM_STATUS_OK;
     }
     int64_t at = 0;
@@ -95,6 +99,39 @@ static ssm_status check_rows(const float *rows, int64_t position, int64_t tokens
                      : rows[at] > 0  ? "inf"
                                      : "-inf",
                      (long long)(position + at / width), (long long)(at % width));
+}
+
+/* What block `layer` leaves in the stream. The norm behind it sums squares in float32: where they
+ * overflow it makes 0 of every coordinate, and the logits would be those of no text at all. A
+ * layernorm takes the mean off first, which doubles a magnitude at most. */
+static ssm_status check_stream(const ssm_config *config, const float *rows, int64_t layer,
+                               int64_t position, int64_t tokens, ssm_error *err)
+{
+    const int64_t D = config->d_model;
+    const float safe = sqrtf(FLT_MAX / (float)D) / 4.0F;
+    if (all_below(rows, tokens * D, safe)) {
+        return SSM_STATUS_OK;
+    }
+    char what[48];
+    snprintf(what, sizeof what, "block %lld", (long long)layer);
+    SSM__TRY(check_rows(rows, position, tokens, D, what, err));
+    for (int64_t t = 0; t < tokens; t++) {
+        double sum = 0.0;
+        int64_t top = t * D;
+        for (int64_t i = t * D; i < (t + 1) * D; i++) {
+            sum += (double)rows[i] * (double)rows[i];
+            top = fabsf(rows[i]) > fabsf(rows[top]) ? i : top;
+        }
+        if (sum >= (double)FLT_MAX) {
+            return ssm__fail(err, SSM_STATUS_FAILED, SSM__NOWHERE,
+                             "%s gives %g at token %lld (coordinate %lld): its square overflows "
+                             "float32 in the norm behind the block; the weights are finite but too "
+                             "large: the checkpoint is damaged or was badly converted",
+                             what, (double)rows[top], (long long)(position + t),
+                             (long long)(top - t * D));
+        }
+    }
+    return SSM_STATUS_OK;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -162,11 +199,7 @@ ssm_status ssm__session_layer(ssm_session *session, int64_t layer, int64_t count
         tokens = ssm__smaller(SSM__TILE - position % SSM__TILE, count - t);
         float *stream = session->stream + t * D;
         run_tile(session, layer, position, tokens, stream);
-        if (!all_finite(stream, tokens * D)) {
-            char what[48];
-            snprintf(what, sizeof what, "block %lld", (long long)layer);
-            return check_rows(stream, position, tokens, D, what, err);
-        }
+        SSM__TRY(check_stream(session->model->config, stream, layer, position, tokens, err));
     }
     return SSM_STATUS_OK;
 }

@@ -326,6 +326,51 @@ static void test_blocks_that_do_not_fit(void **state)
     fixture_free(&f);
 }
 
+/* ---- numbers that are too large -------------------------------------------------------------- */
+
+/* An output of about 1e24: finite, but its square is not a float32. */
+static void huge_out_proj(const char *name, float *values, int64_t count)
+{
+    for (int64_t i = 0; strstr(name, "layers.0.mixer.out_proj.weight") && i < count; i++) {
+        values[i] *= 1e25F;
+    }
+}
+
+/* One of about 1e14, whose square still is one. */
+static void large_out_proj(const char *name, float *values, int64_t count)
+{
+    for (int64_t i = 0; strstr(name, "layers.0.mixer.out_proj.weight") && i < count; i++) {
+        values[i] *= 1e15F;
+    }
+}
+
+/* A norm over numbers whose squares overflow gives zeros, and the logits would be those of no text:
+ * refused with the block that gave them, not passed on. */
+static void test_squares_that_overflow(void **state)
+{
+    (void)state;
+    const toy_options edits[] = {{.edit = huge_out_proj}, {.edit = large_out_proj}};
+    const ssm_status expected[] = {SSM_STATUS_FAILED, SSM_STATUS_OK};
+    const ssm_config config = config_of(&subjects[0]);
+    int32_t ids[20];
+    toy_ids(&config, 6, ids, 20);
+    for (int i = 0; i < 2; i++) {
+        ssm_model *model = test_model_toy(&config, SSM_DTYPE_F32, 21, SSM_ISA_AUTO, &edits[i]);
+        ssm_session *session = test_session_create(model, NULL, 0);
+        ssm_error err;
+        ssm_error_clear(&err);
+        assert_int_equal(ssm_session_forward(session, ids, 20, SSM_LOGITS_NONE, NULL, NULL, &err),
+                         expected[i]);
+        if (expected[i] != SSM_STATUS_OK) {
+            assert_non_null(strstr(err.message, "block 0 gives "));
+            assert_non_null(strstr(err.message, "its square overflows float32 in the norm"));
+            assert_int_equal(ssm_session_position(session), 0);
+        }
+        ssm_session_free(session);
+        ssm_model_free(model);
+    }
+}
+
 /* ---- bad ids --------------------------------------------------------------------------------- */
 
 static void test_ids_outside_the_vocabulary(void **state)
@@ -366,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_wanted_logits),
         cmocka_unit_test(test_save_and_restore),
         cmocka_unit_test(test_blocks_that_do_not_fit),
+        cmocka_unit_test(test_squares_that_overflow),
         cmocka_unit_test(test_ids_outside_the_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
