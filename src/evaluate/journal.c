@@ -137,14 +137,39 @@ static ssm_status check_first(const ssm_journal *journal, const json_t *line, co
 {
     const char *of = json_string_value(json_object_get(line, "work"));
     const char *form = json_string_value(json_object_get(line, "schema"));
-    if (!of || !form || strcmp(form, schema) != 0 || strcmp(of, identity) != 0) {
+    if (!of || !form || strcmp(form, schema) != 0) {
+        return ssm__fail(
+            err, SSM_STATUS_FILE, SSM__IN_FILE(journal->partial),
+            "line 1 does not say what work the others are of (schema %s, work); delete "
+            "the file or run without --resume",
+            schema);
+    }
+    if (strcmp(of, identity) != 0) {
         return ssm__fail(
             err, SSM_STATUS_FILE, SSM__IN_FILE(journal->partial),
             "holds the items of other work: %.300s; this is %.300s. Run that again, or "
             "without --resume to begin anew",
-            of ? of : "(not named)", identity);
+            of, identity);
     }
     return SSM_STATUS_OK;
+}
+
+/* The line of `length` bytes at `offset`. */
+static ssm_status parse_line(const ssm_journal *journal, size_t offset, const char *text,
+                             size_t length, int64_t number, json_t **out, ssm_error *err)
+{
+    ssm_error reason;
+    ssm_error_clear(&reason);
+    const ssm_status status = ssm__json_parse(journal->partial, (int64_t)offset, text, length,
+                                              SSM__JSON_STRICT, out, &reason);
+    if (status == SSM_STATUS_FILE) {
+        /* The parser counts lines from the beginning of this one. */
+        const char *what = strstr(reason.message, ": ");
+        return ssm__fail(err, status, SSM__AT(journal->partial, reason.offset),
+                         "line %lld: not valid JSON: %s; delete the file or run without --resume",
+                         (long long)number, what ? what + 2 : reason.message);
+    }
+    return status == SSM_STATUS_OK ? status : ssm__fail_memory(err, "a line of JSON", length);
 }
 
 /* Lines that end; *whole: their bytes. */
@@ -157,8 +182,7 @@ static ssm_status take_lines(ssm_journal *journal, const char *text, size_t byte
          number++) {
         const size_t length = (size_t)(end - text) - *whole;
         json_t *line = NULL;
-        SSM__TRY(ssm__json_parse(journal->partial, (int64_t)*whole, text + *whole, length,
-                                 SSM__JSON_STRICT, &line, err));
+        SSM__TRY(parse_line(journal, *whole, text + *whole, length, number, &line, err));
         const ssm_status status = number == 1 ? check_first(journal, line, identity, err)
                                               : take_line(journal, line, number, err);
         json_decref(line);

@@ -27,14 +27,48 @@ struct ssm_results {
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* A value as an error shows it: short, "nothing" where there is none. False: no memory. */
-static bool show(const json_t *value, char out[SHOWN_MAX])
+/* Where two texts begin to differ, less a few bytes to tell where that is; 0 for short ones, and
+ * the start of a character always. */
+static size_t first_shown(const char *a, const char *b)
 {
-    char *text = value ? ssm__json_print(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    const bool cut = text && strlen(text) >= SHOWN_MAX;
-    snprintf(out, SHOWN_MAX, "%.*s%s", SHOWN_MAX - 5, text ? text : "nothing", cut ? " …" : "");
-    const bool shown = text || !value;
-    free(text);
+    enum { BEFORE = 24 };
+    size_t at = 0;
+    while (a[at] != '\0' && a[at] == b[at]) {
+        at++;
+    }
+    if (at <= BEFORE || (strlen(a) < SHOWN_MAX - 8 && strlen(b) < SHOWN_MAX - 8)) {
+        return 0;
+    }
+    at -= BEFORE;
+    while (at > 0 && ((unsigned char)a[at] & 0xC0) == 0x80) {
+        at--;
+    }
+    return at;
+}
+
+static void cut(const char *text, size_t from, char out[SHOWN_MAX])
+{
+    const bool long_one = strlen(text + from) > SHOWN_MAX - 9;
+    snprintf(out, SHOWN_MAX, "%s%.*s%s", from > 0 ? "… " : "", SHOWN_MAX - 9, text + from,
+             long_one ? " …" : "");
+}
+
+/* Two values that differ as an error shows them: short, from where they differ, "nothing" where
+ * there is none. False: no memory. */
+static bool show(const json_t *there, const json_t *here, char old_text[SHOWN_MAX],
+                 char new_text[SHOWN_MAX])
+{
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
+    char *a = there ? ssm__json_print(there, flags) : strdup("nothing");
+    char *b = here ? ssm__json_print(here, flags) : strdup("nothing");
+    if (a && b) {
+        const size_t from = first_shown(a, b);
+        cut(a, from, old_text);
+        cut(b, from, new_text);
+    }
+    const bool shown = a && b;
+    free(a);
+    free(b);
     return shown;
 }
 
@@ -56,8 +90,7 @@ static ssm_status list_differences(const json_t *there, const json_t *here, char
             if ((side == 1 && other) || (other && json_equal(value, other))) {
                 continue; /* seen from the first side, or the same */
             }
-            if (!show(side == 0 ? other : value, old_text) ||
-                !show(side == 0 ? value : NULL, new_text)) {
+            if (!show(side == 0 ? other : value, side == 0 ? value : NULL, old_text, new_text)) {
                 return ssm__fail_memory(err, "the differences of two plans", 0);
             }
             const int length = at < size ? snprintf(out + at, size - at, "%s%s: there %s, here %s",

@@ -9,6 +9,9 @@
 #include "evaluate/journal.h"
 #include "evaluate/windows.h"
 
+/* −log p is not below 0, but for the rounding of the sum that p is divided by. */
+static const double least_nll = -1e-3; /* a token */
+
 /* Windows of a domain that `options` asks for; error when there are not that many. */
 static ssm_status window_count(const ssm_domain *domain, const ssm_score_options *o, int64_t *out,
                                ssm_error *err)
@@ -133,8 +136,10 @@ static ssm_status take(const pass *p, const ssm_score_part *part, int64_t number
     json_t *line = (json_t *)ssm__journal_find(p->options->journal, part->series, number);
     json_int_t tokens = 0;
     *found = line != NULL;
-    if (line &&
-        json_unpack(line, "{s:F, s:I}", "nll", &part->scores[number].nll, "tokens", &tokens) != 0) {
+    const int64_t expected = p->options->window - first_of(part->continuation);
+    if (line && (json_unpack(line, "{s:F, s:I}", "nll", &part->scores[number].nll, "tokens",
+                             &tokens) != 0 ||
+                 tokens != expected || part->scores[number].nll < least_nll * (double)tokens)) {
         return ssm__journal_fail(p->options->journal, part->series, number, err);
     }
     part->scores[number].tokens = tokens;

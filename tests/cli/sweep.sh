@@ -205,6 +205,19 @@ says 'the mask is of rule optimal'
 sed -i '3s/nll/nil/' g/windows.jsonl
 expect 3 "${json[@]}" -o g --resume
 says 'windows.jsonl.partial'
+damage() { # SED WORDS: what is said of a journal that was edited
+    sed "$1" e/windows.jsonl >g/windows.jsonl.partial
+    expect 3 "${json[@]}" -o g --resume
+    says "windows.jsonl.partial: $2"
+}
+damage '3s/"tokens":[0-9]*/"tokens":9/' 'the line of '
+damage '3s/"nll":/"nll":-/' 'the line of '
+sed '3s/.*/broken/' e/windows.jsonl >g/windows.jsonl.partial
+expect 3 "${json[@]}" -o g --resume
+says ': line 3: not valid JSON'
+damage 1d 'line 1 does not say what work'
+expect 2 sweep rec tiny prose=a.txt poems=b.txt "${how[@]:2}" --rules half,optimal --budgets 4 -o h --resume
+says '"domain":"poems"' # where a long value differs, however much of it is the same
 mkdir locked
 flock locked "$SSMSCOPE" "${json[@]}" -o locked >out 2>err && fail 'a locked directory was written'
 says 'another process is writing into this directory'
