@@ -190,9 +190,24 @@ static ssm_status print_curve(select_run *run, ssm_error *err)
     return status;
 }
 
+/* A rule that chooses anew for every window, with whatever stands behind its name. */
+static bool chooses_anew(const char *rule)
+{
+    char name[32];
+    const size_t length = strcspn(rule, ":");
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : 0), rule);
+    return ssm_adapt_is_rule(name);
+}
+
 /* A mask file needs its budget and its name; a curve has neither. */
 static ssm_status check_arguments(const select_arguments *args, ssm_error *err)
 {
+    if (args->rule != NULL && chooses_anew(args->rule)) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                        "rule %.64s chooses anew for every window or domain of a text, so it has "
+                        "no mask to write: eval --rule and sweep judge it",
+                        args->rule);
+    }
     const bool prints = args->curve || args->mask != NULL;
     if (!prints && args->budget == CLI_UNSET) {
         return cli_fail(

@@ -272,6 +272,7 @@ ssm_status cli_eval_print_models(const cli_evaluation *evaluation, ssm_error *er
     if (status == SSM_STATUS_OK && any_capture(&list)) {
         printf("\n");
         status = print_captures(evaluation, &list, err);
+        cli_footnote_captures();
     }
     free((void *)list.models);
     return status;

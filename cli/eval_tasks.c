@@ -327,6 +327,11 @@ static ssm_status print_text(const task_run *run, ssm_error *err)
     if (run->n > 1) {
         cli_footnote("only this, only base: items that only one of the two models has right.");
     }
+    const judged *models[3];
+    if (find_recovered(run, models)) {
+        cli_footnote("recovered: - where unpruned is no better than static, on the items or in "
+                     "more than 2.5 % of the resamples.");
+    }
     return status;
 }
 

@@ -31,7 +31,9 @@ ssm_status cli_protocol_parse(const char *text, cli_protocol *protocol, int64_t 
             return SSM_STATUS_OK;
         }
     }
-    const char *near = strchr(text, ':') == NULL ? ssm_nearest(text, names) : NULL;
+    static const char *const forms[] = {"auto",    "full",     "continuation:T",
+                                        "rolling", "stateful", NULL};
+    const char *near = strchr(text, ':') == NULL ? ssm_nearest(text, forms) : NULL;
     return cli_fail(err, SSM_STATUS_USAGE, NULL,
                     "--protocol: expected auto, full, continuation:T with T at least 1, rolling or "
                     "stateful, found '%s'%s%s%s",

@@ -1,6 +1,7 @@
 /* cli/rules.c: rules of every kind by name, and what one makes of a recording. */
 #include "rules.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "masks.h"
@@ -39,17 +40,32 @@ ssm_status cli_rule_check(const char *rule, ssm_error *err)
             }
             if (strchr(rule, ':') != NULL && strncmp(rule, "prefix", 6) == 0) {
                 return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                                "rule %s: expected a number of tokens, or several with commas "
+                                "rule '%s': expected a number of tokens, or several with commas "
                                 "between them, behind the colon",
                                 rule);
+            }
+            if (ssm_adapt_is_rule(names[i]) || cli_is_ghost(names[i])) {
+                return cli_fail(err, SSM_STATUS_USAGE, NULL,
+                                "rule %s takes nothing behind its name, found '%.64s'", names[i],
+                                rule + length + 1);
             }
             return SSM_STATUS_OK; /* what is wrong with its parameter the rule says itself */
         }
     }
     const char *near = ssm_nearest(rule, names);
-    return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no rule '%.64s'%s%s%s", rule,
-                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                    near != NULL ? "'?" : "");
+    if (near != NULL) {
+        return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no rule '%.64s'; did you mean '%s'?",
+                        rule, near);
+    }
+    char list[320];
+    size_t at = 0;
+    for (size_t i = 0; names[i] != NULL && at < sizeof list; i++) {
+        const char *join = i == 0 ? "" : names[i + 1] == NULL ? " or " : ", ";
+        const int wrote = snprintf(list + at, sizeof list - at, "%s%s", join, names[i]);
+        at += wrote > 0 ? (size_t)wrote : 0;
+    }
+    return cli_fail(err, SSM_STATUS_USAGE, NULL, "there is no rule '%.64s'; expected %s", rule,
+                    list);
 }
 
 /* ---- what a rule makes ----------------------------------------------------------------------- */

@@ -39,6 +39,13 @@ void cli_footnote_blocks(void)
                  "a point.");
 }
 
+void cli_footnote_captures(void)
+{
+    cli_footnote("captured: of what scheduled gains over static, the share that a rule gains; - "
+                 "where scheduled gains nothing, in the text or in more than 2.5 % of the "
+                 "resamples.");
+}
+
 void cli_scored_free(cli_scored *scored)
 {
     ssm_scores_free(scored->scores);

@@ -42,6 +42,8 @@ void cli_json_capture(cli_json *json, json_t *object, const ssm_capture *capture
 bool cli_scored_has_blocks(const cli_scored *scored, const ssm_corpus *corpus);
 /* Says so where it is not true. */
 void cli_footnote_blocks(void);
+/* What a table of captured shares means, and its dashes. */
+void cli_footnote_captures(void);
 
 /* Table entries of what is scored, and of its intervals; `type` has int64_t window, windows,
  * offset, and bootstrap, seed. */

@@ -327,6 +327,16 @@ static ssm_status print_sections(view *v, ssm_error *err)
     return status;
 }
 
+static bool any_captures(const cli_sweep *sweep)
+{
+    for (int64_t i = 0; i < sweep->n_cells; i++) {
+        if (has_capture(&sweep->cells[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 ssm_status cli_sweep_print_text(const cli_sweep *sweep, FILE *out, ssm_error *err)
 {
     const bool blocks = cli_scored_has_blocks(&sweep->cells[0].scored, &sweep->corpus);
@@ -342,6 +352,9 @@ ssm_status cli_sweep_print_text(const cli_sweep *sweep, FILE *out, ssm_error *er
         "windows and resamples. E: offline error of the layers' outputs on the "
         "recording's evaluation windows, mean over the layers; - where Grams do not tell. "
         "table.md, sweep.csv and sweep.json have every interval and domain.");
+    if (any_captures(sweep)) {
+        cli_footnote_captures();
+    }
     if (!blocks) {
         cli_footnote_blocks();
     }

@@ -260,6 +260,12 @@ static ssm_status add_text(cli_texts *texts, const char *text, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* A path cannot be empty; other texts, such as a prompt, may be. */
+static bool names_a_file(const cli_option *option)
+{
+    return (option->flags & CLI_OUTPUT) != 0 || cli_names_have("MASK,FILE,REC", option->argument);
+}
+
 ssm_status cli_value_set(const cli_option *option, const char *text, void *arguments,
                          ssm_error *err)
 {
@@ -269,7 +275,7 @@ ssm_status cli_value_set(const cli_option *option, const char *text, void *argum
         *(bool *)into = true;
         return SSM_STATUS_OK;
     case CLI_TEXT:
-        if (text[0] == '\0' && (option->flags & CLI_OUTPUT) != 0) {
+        if (text[0] == '\0' && names_a_file(option)) {
             return cli_fail(err, SSM_STATUS_USAGE, NULL, "--%s: the path is empty", option->name);
         }
         *(const char **)into = text;

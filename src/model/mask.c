@@ -79,8 +79,8 @@ static ssm_status get_text(const ssm_safetensors *file, const char *path, const 
     const char *value = ssm_safetensors_metadata(file, key);
     value = value == NULL ? absent : value;
     if (strlen(value) >= size) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, key),
-                         "this metadata has %zu bytes, at most %zu are allowed", strlen(value),
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "metadata %s: has %zu bytes, at most %zu are allowed", key, strlen(value),
                          size - 1);
     }
     memcpy(out, value, strlen(value) + 1);
@@ -103,8 +103,8 @@ static ssm_status get_number(const ssm_safetensors *file, const char *path, cons
         *out = good ? *out * 10 + value : 0;
     }
     if (!good || *out > most) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, key),
-                         "expected a number of at most %llu, found '%.64s'",
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "metadata %s: expected a number of at most %llu, found '%.64s'", key,
                          (unsigned long long)most, text);
     }
     return SSM_STATUS_OK;
@@ -115,9 +115,10 @@ static ssm_status read_metadata(const ssm_safetensors *file, const char *path, s
 {
     const char *schema = ssm_safetensors_metadata(file, "schema");
     if (schema != NULL && strcmp(schema, MASK_SCHEMA) != 0) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "schema"),
-                         "expected '%s', found '%.64s': not a mask of this version", MASK_SCHEMA,
-                         schema);
+        return ssm__fail(
+            err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+            "metadata schema: expected '%s', found '%.64s': not a mask of this version",
+            MASK_SCHEMA, schema);
     }
     SSM__TRY(get_text(file, path, "rule", "custom", mask->rule, sizeof mask->rule, err));
     SSM__TRY(get_text(file, path, "scope", "channel", mask->scope, sizeof mask->scope, err));
@@ -127,15 +128,17 @@ static ssm_status read_metadata(const ssm_safetensors *file, const char *path, s
                       sizeof mask->recording_digest, err));
     if (strcmp(mask->scope, "channel") != 0 && strcmp(mask->scope, "head") != 0 &&
         strcmp(mask->scope, "group") != 0 && strcmp(mask->scope, "layer") != 0) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "scope"),
-                         "expected 'channel', 'head', 'group' or 'layer', found '%s'", mask->scope);
+        return ssm__fail(
+            err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+            "metadata scope: expected 'channel', 'head', 'group' or 'layer', found '%s'",
+            mask->scope);
     }
     char kind[16];
     SSM__TRY(get_text(file, path, "budget_of", "each", kind, sizeof kind, err));
     mask->mean_budget = strcmp(kind, "mean") == 0;
     if (!mask->mean_budget && strcmp(kind, "each") != 0) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "budget_of"),
-                         "expected 'each' or 'mean', found '%s'", kind);
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "metadata budget_of: expected 'each' or 'mean', found '%s'", kind);
     }
     uint64_t budget;
     SSM__TRY(get_number(file, path, "budget", (uint64_t)mask->d_state, &budget, err));
@@ -282,8 +285,8 @@ static ssm_status check_mean_budget(const char *path, const ssm_mask *mask, ssm_
     }
     missing -= kept;
     if (full > 0 ? missing < 0 || missing % full != 0 || missing / full > whole : missing != 0) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "budget"),
-                         "the metadata say that %lld modes are kept in the mean, but those layers "
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "metadata budget: %lld modes are kept in the mean, but those layers "
                          "that drop any keep %lld modes in all: correct the budget, or leave it "
                          "out",
                          (long long)mask->budget, (long long)kept);

@@ -132,6 +132,17 @@ says 'the recording is of model'
 tasks="$SOURCE_DIR/tests/golden/tasks"
 expect 2 eval tiny --task piqa --data "$tasks/piqa.jsonl" "${rule[@]}" --rule half
 says 'rule half chooses for every window'
+expect 2 eval tiny a.txt "${rule[@]}" --rule half:3
+says "rule half takes nothing behind its name, found '3'"
+expect 2 eval tiny a.txt "${rule[@]}" --rule nonsense
+says "there is no rule 'nonsense'; expected static, "
+says 'prefix-ramp'
+expect 2 eval tiny a.txt --protocol continuation
+says "did you mean 'continuation:T'?"
+expect 2 select rec --rule prefix:64 --budget 4 -o never
+says 'rule prefix:64 chooses anew for every window'
+expect 2 eval tiny a.txt --mask ''
+says '--mask: the path is empty'
 expect 2 eval tiny a.txt --protocol rolling "${rule[@]}" --rule half
 says 'for every window of text'
 
