@@ -26,7 +26,7 @@ instrument  : base safetensors kernels checkpoint reference tokenizer model reco
 diagnose    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model compare examine
 evaluate    : base safetensors kernels checkpoint reference tokenizer model : base checkpoint tokenizer model evaluate tasks
 adapt       : base safetensors kernels checkpoint reference tokenizer model recording instrument : base checkpoint tokenizer model recording instrument evaluate adapt
-train       : base safetensors kernels checkpoint reference tokenizer model : base checkpoint init mimetic tokenizer model train train_task
+train       : base safetensors kernels checkpoint reference tokenizer model : base checkpoint experiment init mimetic tokenizer model train train_task
 metrics     : base safetensors recording                             : base checkpoint recording metrics
 select      : base safetensors recording kernels                     : base checkpoint recording select model
 '

@@ -320,21 +320,22 @@ static ssm_status log_run(const work *w, const ssm__experiment_run *run, ssm__du
                           ssm_error *err)
 {
     const ssm__duration to = now();
+    char line[512];
     char *path = ssm__path_join(w->directory, "log.jsonl");
-    FILE *file = path == NULL ? NULL : fopen(path, "a");
-    if (file == NULL) {
-        const int error = errno;
-        free(path);
-        return ssm__fail_errno(err, SSM_STATUS_FAILED, w->directory, "log.jsonl cannot be opened",
-                               error);
+    if (path == NULL) {
+        return ssm__fail_memory(err, "a path", 0);
     }
-    fprintf(file, "{\"run\":\"%s\",\"seconds\":%.3f,\"cpu_seconds\":%.3f}\n", run->name,
-            to.seconds - from.seconds, to.cpu_seconds - from.cpu_seconds);
-    const bool failed = ferror(file) != 0;
-    const ssm_status status =
-        fclose(file) != 0 || failed
-            ? ssm__fail_errno(err, SSM_STATUS_FAILED, path, "cannot be written", errno)
-            : SSM_STATUS_OK;
+    const int bytes =
+        snprintf(line, sizeof line, "{\"run\":\"%s\",\"seconds\":%.3f,\"cpu_seconds\":%.3f}\n",
+                 run->name, to.seconds - from.seconds, to.cpu_seconds - from.cpu_seconds);
+    const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    ssm_status status = SSM_STATUS_OK;
+    if (file < 0 || write(file, line, (size_t)bytes) != bytes) {
+        status = ssm__fail_errno(err, SSM_STATUS_FAILED, path, "cannot be written", errno);
+    }
+    if (file >= 0) {
+        close(file);
+    }
     free(path);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
 /* Does any run have the measure at this size? */
 static bool is_measured(const ssm__tables *t, const char *measure, int64_t size)
@@ -24,24 +25,25 @@ static bool is_measured(const ssm__tables *t, const char *measure, int64_t size)
 /* ---- CSV ------------------------------------------------------------------------------------- */
 
 /* RFC 4180: quoted where it has to be. */
-static void print_field(FILE *out, const char *text)
+static void print_field(ssm__text *out, const char *text)
 {
     if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, out);
+        ssm__text_add(out, text);
         return;
     }
-    fputc('"', out);
+    ssm__text_add(out, "\"");
     for (; *text != '\0'; text++) {
         if (*text == '"') {
-            fputc('"', out);
+            ssm__text_add(out, "\"");
         }
-        fputc(*text, out);
+        ssm__text_format(out, "%c", *text);
     }
-    fputc('"', out);
+    ssm__text_add(out, "\"");
 }
 
 /* A setting's value; false: no memory. */
-static bool print_value(FILE *out, const json_t *value, void (*print)(FILE *, const char *))
+static bool print_value(ssm__text *out, const json_t *value,
+                        void (*print)(ssm__text *, const char *))
 {
     char *text = ssm__value_text(value);
     if (text == NULL) {
@@ -60,7 +62,7 @@ static const json_t *tuned_value(const ssm__tables *t, int64_t arm, int64_t cell
 }
 
 /* Every measure of every size of a run, a line each. */
-static bool print_run(FILE *out, const ssm__tables *t, const ssm__experiment_run *run)
+static bool print_run(ssm__text *out, const ssm__tables *t, const ssm__experiment_run *run)
 {
     const ssm_experiment *e = t->experiment;
     const int64_t measures = (int64_t)json_array_size(e->measures);
@@ -75,39 +77,39 @@ static bool print_run(FILE *out, const ssm__tables *t, const ssm__experiment_run
         }
         print_field(out, e->arm_names[run->arm]);
         for (int64_t k = 0; k < e->n_keys && good; k++) {
-            fputc(',', out);
+            ssm__text_add(out, ",");
             good = print_value(out, ssm__cell_value(e, run->cell, k), print_field);
         }
         const json_t *tuned = tuned_value(t, run->arm, run->cell);
         if (e->tune.key != NULL) {
-            fputc(',', out);
+            ssm__text_add(out, ",");
             good = good && (tuned == NULL || print_value(out, tuned, print_field));
         }
-        fprintf(out, ",%" PRId64 ",", run->seed);
+        ssm__text_format(out, ",%" PRId64 ",", run->seed);
         print_field(out, size);
-        fprintf(out, ",%s,", measure);
+        ssm__text_format(out, ",%s,", measure);
         if (isfinite(value)) {
-            fprintf(out, "%.9g", value);
+            ssm__text_format(out, "%.9g", value);
         }
-        fputc('\n', out);
+        ssm__text_add(out, "\n");
     }
     return good;
 }
 
-static bool print_csv(FILE *out, const ssm__tables *t)
+static bool print_csv(ssm__text *out, const ssm__tables *t)
 {
     const ssm_experiment *e = t->experiment;
     bool good = true;
-    fputs("arm", out);
+    ssm__text_add(out, "arm");
     for (int64_t k = 0; k < e->n_keys; k++) {
-        fputc(',', out);
+        ssm__text_add(out, ",");
         print_field(out, e->keys[k]);
     }
     if (e->tune.key != NULL) {
-        fputc(',', out);
+        ssm__text_add(out, ",");
         print_field(out, e->tune.key);
     }
-    fputs(",seed,size,measure,value\n", out);
+    ssm__text_add(out, ",seed,size,measure,value\n");
     for (int64_t i = 0; i < t->n_runs && good; i++) {
         good = !t->runs[i].done || print_run(out, t, &t->runs[i]);
     }
@@ -116,19 +118,19 @@ static bool print_csv(FILE *out, const ssm__tables *t)
 
 /* ---- Markdown -------------------------------------------------------------------------------- */
 
-static void print_cell(FILE *out, const char *text)
+static void print_cell(ssm__text *out, const char *text)
 {
-    fputc(' ', out);
+    ssm__text_add(out, " ");
     for (; *text != '\0'; text++) {
         if (*text == '|') {
-            fputc('\\', out);
+            ssm__text_add(out, "\\");
         }
-        fputc(*text, out);
+        ssm__text_format(out, "%c", *text);
     }
-    fputs(" |", out);
+    ssm__text_add(out, " |");
 }
 
-static void print_band(FILE *out, const ssm__band *band, bool difference)
+static void print_band(ssm__text *out, const ssm__band *band, bool difference)
 {
     char text[96];
     if (band->n == 0) {
@@ -141,17 +143,17 @@ static void print_band(FILE *out, const ssm__band *band, bool difference)
     print_cell(out, text);
 }
 
-static void print_head(FILE *out, const ssm__tables *t, const char *measure)
+static void print_head(ssm__text *out, const ssm__tables *t, const char *measure)
 {
     const ssm_experiment *e = t->experiment;
-    fputs("| arm |", out);
+    ssm__text_add(out, "| arm |");
     for (int64_t k = 0; k < e->n_keys; k++) {
         print_cell(out, e->keys[k]);
     }
     if (e->tune.key != NULL) {
         print_cell(out, e->tune.key);
     }
-    fputs(" n |", out);
+    ssm__text_add(out, " n |");
     int64_t columns = 2 + e->n_keys + (e->tune.key != NULL);
     for (int64_t i = 0; i < t->n_sizes; i++) {
         if (is_measured(t, measure, i)) {
@@ -159,20 +161,21 @@ static void print_head(FILE *out, const ssm__tables *t, const char *measure)
             columns++;
         }
     }
-    fputs("\n|", out);
+    ssm__text_add(out, "\n|");
     for (int64_t i = 0; i < columns; i++) {
-        fputs("---|", out);
+        ssm__text_add(out, "---|");
     }
-    fputc('\n', out);
+    ssm__text_add(out, "\n");
 }
 
-static ssm_status print_row(FILE *out, const ssm__tables *t, const ssm__cell *row, ssm_error *err)
+static ssm_status print_row(ssm__text *out, const ssm__tables *t, const ssm__cell *row,
+                            ssm_error *err)
 {
     const ssm_experiment *e = t->experiment;
     ssm__cell cell = *row;
     int64_t n = 0;
     bool good = true;
-    fputc('|', out);
+    ssm__text_add(out, "|");
     print_cell(out, e->arm_names[row->arm]);
     for (int64_t k = 0; k < e->n_keys && good; k++) {
         good = print_value(out, ssm__cell_value(e, row->cell, k), print_cell);
@@ -200,22 +203,22 @@ static ssm_status print_row(FILE *out, const ssm__tables *t, const ssm__cell *ro
             }
         }
         if (pass == 0) {
-            fprintf(out, " %" PRId64 " |", n);
+            ssm__text_format(out, " %" PRId64 " |", n);
         }
     }
-    fputc('\n', out);
+    ssm__text_add(out, "\n");
     return SSM_STATUS_OK;
 }
 
-static ssm_status print_table(FILE *out, const ssm__tables *t, const char *measure, int64_t against,
-                              ssm_error *err)
+static ssm_status print_table(ssm__text *out, const ssm__tables *t, const char *measure,
+                              int64_t against, ssm_error *err)
 {
     const ssm_experiment *e = t->experiment;
-    fprintf(out, "\n## %s", measure);
+    ssm__text_format(out, "\n## %s", measure);
     if (against >= 0) {
-        fprintf(out, ": difference to %s, seed by seed", e->arm_names[against]);
+        ssm__text_format(out, ": difference to %s, seed by seed", e->arm_names[against]);
     }
-    fputs("\n\n", out);
+    ssm__text_add(out, "\n\n");
     print_head(out, t, measure);
     for (int64_t i = 0; i < e->n_arms * e->n_cells; i++) {
         const ssm__cell row = {
@@ -227,27 +230,29 @@ static ssm_status print_table(FILE *out, const ssm__tables *t, const char *measu
     return SSM_STATUS_OK;
 }
 
-static void print_words(FILE *out, const ssm__tables *t)
+static void print_words(ssm__text *out, const ssm__tables *t)
 {
     const ssm_experiment *e = t->experiment;
-    fprintf(out, "# %s\n", e->name);
+    ssm__text_format(out, "# %s\n", e->name);
     if (e->about[0] != '\0') {
-        fprintf(out, "\n%s\n", e->about);
+        ssm__text_format(out, "\n%s\n", e->about);
     }
-    fprintf(out, "\n%" PRId64 " of %" PRId64 " runs are done", t->done, t->n_all);
+    ssm__text_format(out, "\n%" PRId64 " of %" PRId64 " runs are done", t->done, t->n_all);
     if (t->n_failed > 0) {
-        fprintf(out, ", %" PRId64 " of them were no longer finite (accuracy 0, left out of losses)",
-                t->n_failed);
+        ssm__text_format(
+            out, ", %" PRId64 " of them were no longer finite (accuracy 0, left out of losses)",
+            t->n_failed);
     }
     if (e->band == SSM__BAND_RANGE) {
-        fputs(". Mean over n seeds [lowest, highest].", out);
+        ssm__text_add(out, ". Mean over n seeds [lowest, highest].");
     } else {
-        fprintf(out, ". Mean over n seeds [%g %% bootstrap interval of the mean].", 100 * e->level);
+        ssm__text_format(out, ". Mean over n seeds [%g %% bootstrap interval of the mean].",
+                         100 * e->level);
     }
-    fputs(t->against >= 0 ? " *: the band excludes zero.\n" : "\n", out);
+    ssm__text_add(out, t->against >= 0 ? " *: the band excludes zero.\n" : "\n");
 }
 
-static ssm_status print_markdown(FILE *out, const ssm__tables *t, ssm_error *err)
+static ssm_status print_markdown(ssm__text *out, const ssm__tables *t, ssm_error *err)
 {
     const ssm_experiment *e = t->experiment;
     print_words(out, t);
@@ -263,39 +268,19 @@ static ssm_status print_markdown(FILE *out, const ssm__tables *t, ssm_error *err
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-static ssm_status finish(FILE *stream, char **text, ssm_status status, ssm_error *err)
-{
-    const bool failed = ferror(stream) != 0;
-    if ((fclose(stream) != 0 || failed) && status == SSM_STATUS_OK) {
-        status = ssm__fail_memory(err, "a table", 0);
-    }
-    if (status != SSM_STATUS_OK) {
-        free(*text);
-        *text = NULL;
-    }
-    return status;
-}
-
 ssm_status ssm__table_csv(const ssm__tables *t, char **out, ssm_error *err)
 {
-    size_t bytes;
-    *out = NULL;
-    FILE *stream = open_memstream(out, &bytes);
-    if (stream == NULL) {
-        return ssm__fail_memory(err, "a table", 0);
-    }
-    const ssm_status status =
-        print_csv(stream, t) ? SSM_STATUS_OK : ssm__fail_memory(err, "a table", 0);
-    return finish(stream, out, status, err);
+    ssm__text text = {0};
+    const bool good = print_csv(&text, t);
+    text.failed = text.failed || !good;
+    return ssm__text_take(&text, out, err);
 }
 
 ssm_status ssm__table_markdown(const ssm__tables *t, char **out, ssm_error *err)
 {
-    size_t bytes;
-    *out = NULL;
-    FILE *stream = open_memstream(out, &bytes);
-    if (stream == NULL) {
-        return ssm__fail_memory(err, "a table", 0);
-    }
-    return finish(stream, out, print_markdown(stream, t, err), err);
+    ssm__text text = {0};
+    const ssm_status status = print_markdown(&text, t, err);
+    text.failed = text.failed || status != SSM_STATUS_OK;
+    const ssm_status taken = ssm__text_take(&text, out, err);
+    return status != SSM_STATUS_OK ? status : taken;
 }

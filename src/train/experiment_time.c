@@ -203,7 +203,7 @@ static void scale(const ssm_recipe *recipe, const timing *t, ssm__duration *out)
 {
     const int64_t steps = recipe->schedule.steps, every = recipe->evaluate.every;
     const double evaluations =
-        every == 0 ? 1 : (double)(steps / every) + (steps % every == 0 ? 0 : 1);
+        (double)(every == 0 ? 1 : steps / every + (steps % every == 0 ? 0 : 1));
     out->seconds = (double)steps * t->step.seconds + evaluations * t->rest.seconds;
     out->cpu_seconds = (double)steps * t->step.cpu_seconds + evaluations * t->rest.cpu_seconds;
 }

@@ -8,10 +8,10 @@
 #include "train/probe.h"
 
 /* Parameters of a layer of Mamba-1 (docs/mamba1.md). */
-typedef struct layer {
+typedef struct mamba1 {
     int64_t D, E, N, K, R;
     const float *in_proj, *conv, *conv_bias, *x_proj, *dt_proj, *dt_bias, *A_log;
-} layer;
+} mamba1;
 
 /* Of one token, and what is remembered. */
 typedef struct work {
@@ -29,13 +29,13 @@ static const float *find(const ssm__network *network, int64_t number, const char
     return p == NULL ? NULL : ssm__network_values(network) + p->at;
 }
 
-static ssm_status find_layer(const ssm__network *network, int64_t number, layer *out,
+static ssm_status find_layer(const ssm__network *network, int64_t number, mamba1 *out,
                              ssm_error *err)
 {
     const ssm__network_config *config = ssm__network_config_of(network);
     const ssm_config *c = &config->shape;
-    *out =
-        (layer){.D = c->d_model, .E = c->d_inner, .N = c->d_state, .K = c->d_conv, .R = c->dt_rank};
+    *out = (mamba1){
+        .D = c->d_model, .E = c->d_inner, .N = c->d_state, .K = c->d_conv, .R = c->dt_rank};
     out->in_proj = find(network, number, "in_proj.weight");
     out->conv = find(network, number, "conv1d.weight");
     out->conv_bias = find(network, number, "conv1d.bias");
@@ -72,7 +72,7 @@ static double dot_float(const float *w, const double *x, int64_t n)
 }
 
 /* in_proj, convolution, SiLU, x_proj of one token. */
-static void project(const layer *l, const float *in, work *w)
+static void project(const mamba1 *l, const float *in, work *w)
 {
     memmove(w->history, w->history + l->E, (size_t)((l->K - 1) * l->E) * sizeof *w->history);
     double *newest = w->history + (l->K - 1) * l->E;
@@ -96,7 +96,7 @@ static void project(const layer *l, const float *in, work *w)
 }
 
 /* x ← exp(ΔA) x + Δ B u; energies += (C x)². */
-static void scan(const layer *l, work *w, double *energies)
+static void scan(const mamba1 *l, work *w, double *energies)
 {
     const double *B = w->low + l->R, *C = B + l->N;
     for (int64_t e = 0; e < l->E; e++) {
@@ -112,11 +112,11 @@ static void scan(const layer *l, work *w, double *energies)
     }
 }
 
-ssm_status ssm__mode_energies(const ssm__network *network, int64_t number, const float *normed,
+ssm_status ssm__mode_energies(const ssm__network *network, int64_t layer, const float *normed,
                               int64_t length, int64_t window, double *out, ssm_error *err)
 {
-    layer l;
-    SSM__TRY(find_layer(network, number, &l, err));
+    mamba1 l;
+    SSM__TRY(find_layer(network, layer, &l, err));
     const int64_t floats = l.E + l.K * l.E + l.R + 2 * l.N + l.E * l.N;
     double *memory = calloc((size_t)floats, sizeof *memory);
     if (memory == NULL) {
