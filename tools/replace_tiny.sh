@@ -18,7 +18,9 @@ cmp "$run/tokenizer.json" models/tiny/tokenizer.json
 perplexities() { # MODEL: "prose code math"
     "$program" eval "$1" prose=examples/text/prose.txt code=examples/text/code.txt math=examples/text/math.txt \
         --windows 40 --json --quiet |
-        python3 -c 'import json, sys; print(*("%.2f" % one["perplexity"] for one in PLACE))'
+        python3 -c 'import json, sys
+domains = json.load(sys.stdin)["domains"]
+print(*("%.2f" % domains[one]["perplexity"] for one in ("prose", "code", "math")))'
 }
 rm -rf "$new"
 "$program" convert "$run" --to hf --dtype bf16 -o "$new"
