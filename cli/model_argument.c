@@ -315,6 +315,12 @@ ssm_status cli_resolve_model(const char *argument, cli_model_path *out, ssm_erro
         if (snprintf(out->path, sizeof out->path, "%s", argument) >= PATH_MAX) {
             return cli_fail(err, SSM_STATUS_FILE, NULL, "the path of the model is too long");
         }
+        char head[PATH_MAX];
+        if (join(head, argument, "recording.json") && exists(head) &&
+            join(head, argument, "config.json") && !exists(head)) {
+            return cli_fail(err, SSM_STATUS_FILE, argument,
+                            "is a recording, and a model is expected here");
+        }
         return SSM_STATUS_OK;
     }
     if (errno != ENOENT && errno != ENOTDIR) {

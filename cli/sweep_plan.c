@@ -229,8 +229,8 @@ static ssm_status add_scope(cli_sweep *sweep, const char *name, size_t bytes, ss
     snprintf(text, sizeof text, "%.*s", (int)bytes, name);
     const char *near = ssm_nearest(text, names);
     return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                    "--scopes: expected channel, layer or, for Mamba-2, head or group, or all, "
-                    "found '%s'%s%s%s",
+                    "--scopes: expected channel, layer or, for Mamba-2, head or group, or all "
+                    "alone, found '%s'%s%s%s",
                     text, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
                     near != NULL ? "'?" : "");
 }

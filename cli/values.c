@@ -281,6 +281,9 @@ ssm_status cli_value_set(const cli_option *option, const char *text, void *argum
         *(const char **)into = text;
         return SSM_STATUS_OK;
     case CLI_TEXTS:
+        if (text[0] == '\0') {
+            return cli_fail(err, SSM_STATUS_USAGE, NULL, "--%s is empty", option->name);
+        }
         return add_text(into, text, err);
     case CLI_INTEGER:
         return set_integer(option, text, into, err);

@@ -138,12 +138,13 @@ static ssm_status check_budgets(ssm__pruning *p, ssm_error *err)
             }
             if (first_layer >= 0 && count != p->r) {
                 return ssm__fail(err, SSM_STATUS_USAGE, place,
-                                 "layer %lld keeps %lld modes (%s %lld), layer %lld keeps %lld, "
-                                 "but a checkpoint has one state size for all; choose with a rule "
-                                 "that gives every layer the same budget (not last), or run this "
-                                 "mask (run --mask, eval --mask)",
+                                 "layer %lld keeps %lld modes (%s %lld), layer %lld keeps %lld "
+                                 "(%s 0), but a checkpoint has one state size for all; choose with "
+                                 "a rule that gives every set the same budget (not last or ghost), "
+                                 "or run this mask (run --mask, eval --mask)",
                                  (long long)layer, (long long)count, row_word(p),
-                                 (long long)(g * rows), (long long)first_layer, (long long)p->r);
+                                 (long long)(g * rows), (long long)first_layer, (long long)p->r,
+                                 row_word(p));
             }
             first_layer = first_layer < 0 ? layer : first_layer;
             p->r = count;

@@ -141,6 +141,8 @@ expect 2 eval tiny a.txt --protocol continuation
 says "did you mean 'continuation:T'?"
 expect 2 select rec --rule prefix:64 --budget 4 -o never
 says 'rule prefix:64 chooses anew for every window'
+expect 2 eval tiny a.txt --against ''
+says '--against is empty'
 expect 2 eval tiny a.txt --mask ''
 says '--mask: the path is empty'
 expect 2 eval tiny a.txt --protocol rolling "${rule[@]}" --rule half

@@ -168,6 +168,7 @@ refuse 2 'do not lie inside a window of 96' "${sweep[@]}" --rules prefix
 refuse 2 'takes nothing behind its name' "${sweep[@]}" --rules ghost:2
 refuse 2 '17 is outside 1 … 16' "${sweep[@]}" --rules static --budgets 4,17
 refuse 2 "did you mean 'layer'?" "${sweep[@]}" --rules static --scopes layr
+refuse 2 "all alone, found 'all'" "${sweep[@]}" --rules static --scopes all,layer
 refuse 2 'layer is given twice' "${sweep[@]}" --rules static --scopes layer,layer
 refuse 2 'which has no heads' "${sweep[@]}" --rules static --scopes head
 refuse 2 'scores documents' "${sweep[@]}" --rules static --protocol rolling
@@ -177,6 +178,7 @@ refuse 2 'windows of 96 after the first' sweep rec tiny "${texts[@]}" --window 9
 : >empty.txt
 refuse 3 'found no token' sweep rec tiny prose=a.txt code=empty.txt --window 96 --rules static
 refuse 3 'nowhere' sweep nowhere tiny "${how[@]}" --rules static
+refuse 3 'rec: is a recording, and a model is expected here' sweep tiny rec "${how[@]}" --rules static
 refuse 3 'nowhere.txt' sweep rec tiny nowhere.txt --rules static
 expect 2 "${sweep[@]}" --rules static -o rec
 says 'is not empty and holds no results of this kind'

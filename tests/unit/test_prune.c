@@ -449,7 +449,7 @@ static void sets_that_differ(void **state)
     for (int64_t row = 0; row < 36; row++) { /* another budget */
         memcpy(f.mask.keep + (36 + row) * 5, (const uint8_t[]){1, 1, 0, 0, 0}, 5);
     }
-    refused(&f, SSM_STATUS_USAGE, "layer 1 keeps 2 modes (channel 0), layer 0 keeps 3");
+    refused(&f, SSM_STATUS_USAGE, "layer 1 keeps 2 modes (channel 0), layer 0 keeps 3 (channel 0)");
     memset(f.mask.keep, 0, (size_t)(3 * 36 * 5));
     refused(&f, SSM_STATUS_USAGE, "layer 0 keeps no mode");
     fixture_free(&f, true);
@@ -464,8 +464,8 @@ static void sets_that_differ(void **state)
     refused(&f, SSM_STATUS_USAGE, "select --scope layer or --scope group");
     f.mask.keep[2 * 24 + 5] = !kept; /* the group is one again, but larger or smaller */
     refused(&f, SSM_STATUS_USAGE,
-            kept ? "layer 0 keeps 11 modes (head 2), layer 0 keeps 12"
-                 : "layer 0 keeps 13 modes (head 2), layer 0 keeps 12");
+            kept ? "layer 0 keeps 11 modes (head 2), layer 0 keeps 12 (head 0)"
+                 : "layer 0 keeps 13 modes (head 2), layer 0 keeps 12 (head 0)");
     fixture_free(&f, false);
 }
 
