@@ -5,7 +5,7 @@
 # is installed, no root is needed. Wants dpkg-deb and python3 (standard library alone; the
 # program itself never needs Python). About 60 MB of text, 150 MB of room.
 set -euo pipefail
-packages="sword-comm-tdavid golang-1.19-src metamath-databases"
+packages=(sword-comm-tdavid golang-1.19-src metamath-databases)
 [ $# -ge 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
@@ -16,10 +16,13 @@ if [ $# -ge 2 ]; then
     debs=$(cd "$2" && pwd)
 else
     debs=$room
-    (cd "$room" && apt-get download $packages)
+    (cd "$room" && apt-get download "${packages[@]}")
 fi
-for package in $packages; do
-    found=$(ls "$debs/$package"_*.deb 2>/dev/null | tail -n 1)
+for package in "${packages[@]}"; do
+    found=
+    for one in "$debs/$package"_*.deb; do
+        if [ -e "$one" ]; then found=$one; fi
+    done
     [ -n "$found" ] || { echo "$package: no $debs/${package}_*.deb" >&2; exit 1; }
     echo "${found##*/}: sha256 $(sha256sum <"$found" | cut -d' ' -f1)"
     dpkg-deb -x "$found" "$room/root"
