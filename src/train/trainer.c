@@ -124,6 +124,16 @@ static ssm_status check_free(const char *directory, ssm_error *err)
     return SSM_STATUS_OK;
 }
 
+/* The first thing that a run makes: what stands beside it is the run's own, however early that was
+ * killed. */
+static bool holds_training(const char *directory)
+{
+    char *inner = ssm__path_join(directory, "training");
+    const bool there = inner != NULL && ssm__is_directory(inner);
+    free(inner);
+    return there;
+}
+
 /* Makes the directory and locks it until the run ends: of two at once each would overwrite the
  * other's checkpoints. A file system without locks is used without. */
 static ssm_status take_directory(trainer *t, ssm_error *err)
@@ -196,8 +206,7 @@ static ssm_status open_run(trainer *t, ssm_error *err)
     SSM__TRY(open_batches(t, err));
     SSM__TRY(open_text(t, err));
     const bool resumed = t->options->resume && ssm__has_state(t->directory);
-    const bool begun = ssm__holds_file(t->directory, "training/log.jsonl"); /* a run's own */
-    if (!resumed && !(t->options->resume && begun)) {
+    if (!resumed && !(t->options->resume && holds_training(t->directory))) {
         SSM__TRY(check_free(t->directory, err));
     }
     SSM__TRY(take_directory(t, err));

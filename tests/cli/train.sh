@@ -47,6 +47,12 @@ expect 2 train recipe.json -o foreign --resume
 says 'already holds a model'
 same model/model.safetensors foreign/model.safetensors 'a model of other hands'
 
+mkdir -p early/training # killed after its first file: begun anew
+cp model/recipe.json early
+expect 2 train recipe.json -o early
+expect 0 train recipe.json -o early --resume
+same model/model.safetensors early/model.safetensors 'a run killed before its first checkpoint'
+
 # --- from the weights of another, and a sweep ------------------------------------------------------
 expect 0 train recipe.json -o tuned --set init.from=model --set steps=2 --set lr=0
 same model/model.safetensors tuned/model.safetensors 'no learning rate, no change'
