@@ -18,6 +18,15 @@ void ssm__letters_add(ssm__letters_text *text, int32_t id, bool learned)
     text->learned[text->count++] = learned;
 }
 
+void ssm__letters_put(const ssm__letters_task *task, ssm__letters_text *text, const int32_t *ids,
+                      int64_t count, bool learned, int symbol)
+{
+    for (int64_t i = 0; i < count; i++) {
+        ssm__letters_add(text, ids[i], learned);
+    }
+    ssm__letters_add(text, ssm__letters_symbol(task, symbol), learned);
+}
+
 int32_t ssm__letters_symbol(const ssm__letters_task *task, int symbol)
 {
     return (int32_t)task->letters + symbol;
@@ -36,11 +45,12 @@ static int64_t shortest(const ssm__letters_task *task)
     return task->ngram == 0 ? 1 : task->ngram + task->answer + 3;
 }
 
-ssm_status ssm__letters_open(ssm_train_task *task, ssm_error *err)
+ssm_status ssm__letters_open(ssm_train_task *task, ssm__letters_example *example, ssm_error *err)
 {
     static const int64_t factors[] = {1, 2, 4, 6};
     ssm__letters_task *own = (ssm__letters_task *)task;
     const char *name = task->kind->name;
+    own->example = example;
     if (own->min > own->max) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "%s: min is %" PRId64 " and max %" PRId64 "; expected min ≤ max", name,
@@ -107,7 +117,7 @@ static ssm__letters_text text_of(const ssm_train_task *task, const ssm__row *row
     return (ssm__letters_text){.ids = ids, .learned = (bool *)(ids + 2 * tokens)};
 }
 
-void ssm__letters_row(const ssm_train_task *task, ssm__letters_example *example, ssm__row *row)
+void ssm__letters_row(const ssm_train_task *task, ssm__row *row)
 {
     const ssm__letters_task *own = of(task);
     const int64_t context = row->length + 1;
@@ -115,7 +125,8 @@ void ssm__letters_row(const ssm_train_task *task, ssm__letters_example *example,
     ssm__letters_text text = text_of(task, row, &string);
     while (text.count < context) {
         const int64_t first = text.count;
-        example(own, &row->rng, ssm__row_between(&row->rng, own->min, own->max), string, &text);
+        own->example(own, &row->rng, ssm__row_between(&row->rng, own->min, own->max), string,
+                     &text);
         for (int64_t i = first; text.count > context && i < text.count; i++) {
             text.learned[i] = false; /* the last one is cut off: nothing of it is learned */
         }
@@ -123,11 +134,16 @@ void ssm__letters_row(const ssm_train_task *task, ssm__letters_example *example,
     ssm__row_shift(row, text.ids, text.learned, context);
 }
 
-void ssm__letters_one(const ssm_train_task *task, int64_t size, ssm__letters_example *example,
-                      ssm__row *row)
+void ssm__letters_one(const ssm_train_task *task, int64_t size, ssm__row *row)
 {
     int32_t *string = NULL;
     ssm__letters_text text = text_of(task, row, &string);
-    example(of(task), &row->rng, size, string, &text);
+    of(task)->example(of(task), &row->rng, size, string, &text);
     ssm__row_shift(row, text.ids, text.learned, text.count);
+}
+
+int64_t ssm__letters_twice(const ssm_train_task *task, int64_t size)
+{
+    (void)task;
+    return 2 * size + 2;
 }

@@ -8,18 +8,9 @@ static void example(const ssm__letters_task *task, ssm_rng *rng, int64_t count, 
     int64_t answer = 0;
     ssm__ngram_draw(task, rng, count, string, &start, &answer);
     ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_BOS), false);
-    for (int64_t i = 0; i < task->ngram; i++) {
-        ssm__letters_add(text, string[start + i], false);
-    }
-    ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_SEPARATOR), false);
-    for (int64_t i = 0; i < count; i++) {
-        ssm__letters_add(text, string[i], false);
-    }
-    ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_SEPARATOR), false);
-    for (int64_t i = 0; i < answer; i++) {
-        ssm__letters_add(text, string[start + task->ngram + i], true);
-    }
-    ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_EOS), true);
+    ssm__letters_put(task, text, string + start, task->ngram, false, SSM__LETTERS_SEPARATOR);
+    ssm__letters_put(task, text, string, count, false, SSM__LETTERS_SEPARATOR);
+    ssm__letters_put(task, text, string + start + task->ngram, answer, true, SSM__LETTERS_EOS);
 }
 
 static int64_t length(const ssm_train_task *task, int64_t size)
@@ -28,14 +19,9 @@ static int64_t length(const ssm_train_task *task, int64_t size)
     return size + own->ngram + ssm__ngram_longest(own, size) + 3;
 }
 
-static void row(const ssm_train_task *task, ssm__row *out)
+static ssm_status open(ssm_train_task *task, ssm_error *err)
 {
-    ssm__letters_row(task, example, out);
-}
-
-static void one(const ssm_train_task *task, int64_t size, ssm__row *out)
-{
-    ssm__letters_one(task, size, example, out);
+    return ssm__letters_open(task, example, err);
 }
 
 static const ssm__setting settings[] = {SSM__LETTERS_SETTINGS("10"), SSM__LETTERS_NGRAM_SETTINGS};
@@ -43,15 +29,6 @@ static const ssm__setting settings[] = {SSM__LETTERS_SETTINGS("10"), SSM__LETTER
 const ssm__task_kind ssm__task_prefix_ngram = {
     .name = "prefix-ngram",
     .summary = "what follows an n-gram that is given first: $bcd|abcdef|ef.",
-    .size = "letters",
-    .settings = settings,
-    .n_settings = sizeof settings / sizeof settings[0],
-    .bytes = sizeof(ssm__letters_task),
-    .open = ssm__letters_open,
-    .range = ssm__letters_range,
     .length = length,
-    .scratch = ssm__letters_scratch,
-    .row = row,
-    .example = one,
-    .token = ssm__letters_token,
+    SSM__LETTERS_KIND,
 };

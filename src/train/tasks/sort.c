@@ -9,9 +9,8 @@ static void example(const ssm__letters_task *task, ssm_rng *rng, int64_t count, 
     ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_BOS), false);
     for (int64_t i = 0; i < count; i++) {
         counts[string[i]]++;
-        ssm__letters_add(text, string[i], false);
     }
-    ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_SEPARATOR), false);
+    ssm__letters_put(task, text, string, count, false, SSM__LETTERS_SEPARATOR);
     for (int32_t letter = 0; letter < 26; letter++) {
         for (int64_t i = 0; i < counts[letter]; i++) {
             ssm__letters_add(text, letter, true);
@@ -20,21 +19,9 @@ static void example(const ssm__letters_task *task, ssm_rng *rng, int64_t count, 
     ssm__letters_add(text, ssm__letters_symbol(task, SSM__LETTERS_EOS), true);
 }
 
-/* 2n + 3 tokens, of which the last is only to be given. */
-static int64_t length(const ssm_train_task *task, int64_t size)
+static ssm_status open(ssm_train_task *task, ssm_error *err)
 {
-    (void)task;
-    return 2 * size + 2;
-}
-
-static void row(const ssm_train_task *task, ssm__row *out)
-{
-    ssm__letters_row(task, example, out);
-}
-
-static void one(const ssm_train_task *task, int64_t size, ssm__row *out)
-{
-    ssm__letters_one(task, size, example, out);
+    return ssm__letters_open(task, example, err);
 }
 
 static const ssm__setting settings[] = {SSM__LETTERS_SETTINGS("5")};
@@ -42,15 +29,6 @@ static const ssm__setting settings[] = {SSM__LETTERS_SETTINGS("5")};
 const ssm__task_kind ssm__task_sort = {
     .name = "sort",
     .summary = "give the letters of a string in order: $cab|abc.",
-    .size = "letters",
-    .settings = settings,
-    .n_settings = sizeof settings / sizeof settings[0],
-    .bytes = sizeof(ssm__letters_task),
-    .open = ssm__letters_open,
-    .range = ssm__letters_range,
-    .length = length,
-    .scratch = ssm__letters_scratch,
-    .row = row,
-    .example = one,
-    .token = ssm__letters_token,
+    .length = ssm__letters_twice,
+    SSM__LETTERS_KIND,
 };
