@@ -18,6 +18,15 @@
  * below 9e-6. */
 static const double bound = 2e-5;
 
+/* Wider heads and states, one group: other tails in every kernel. */
+static void widen(ssm__network_config *config)
+{
+    config->shape.n_groups = config->shape.norm_groups = 1;
+    config->shape.d_inner = config->shape.d_ssm = 192;
+    config->shape.head_dim = 48;
+    config->shape.d_state = 32;
+}
+
 static void same_bits(const ssm__network_config *config);
 
 static void compare(const ssm__network_config *config, int64_t rows, int64_t length)
@@ -102,11 +111,10 @@ static void test_linear_attention(void **state)
     ssm__network_config config = toy_block(linear_layers, 2);
     compare(&config, 5, 37);
     compare(&config, 3, 150);
-    config.shape.n_groups = config.shape.norm_groups = 1;
-    config.shape.d_inner = config.shape.d_ssm = 192;
-    config.shape.head_dim = 48;
-    config.shape.d_state = 32;
+    same_bits(&config);
+    widen(&config);
     compare(&config, 3, 70);
+    same_bits(&config);
 }
 
 static const ssm__mixer_kind gla_layers[] = {SSM__MIXER_GLA, SSM__MIXER_GLA};
@@ -123,10 +131,7 @@ static void test_gla(void **state)
     compare(&config, 3, 70);
     same_bits(&config);
     config.gate_groups = 0;
-    config.shape.n_groups = config.shape.norm_groups = 1;
-    config.shape.d_inner = config.shape.d_ssm = 192;
-    config.shape.head_dim = 48;
-    config.shape.d_state = 32;
+    widen(&config);
     compare(&config, 3, 70);
     same_bits(&config);
 }
@@ -164,10 +169,7 @@ static void test_time_invariant(void **state)
     config.time_invariant = true;
     compare(&config, 5, 37);
     compare(&config, 3, 150);
-    config.shape.n_groups = config.shape.norm_groups = 1;
-    config.shape.d_inner = config.shape.d_ssm = 192;
-    config.shape.head_dim = 48;
-    config.shape.d_state = 32;
+    widen(&config);
     compare(&config, 3, 70);
     same_bits(&config);
 }
@@ -262,10 +264,7 @@ static void test_mamba2_bits(void **state)
     (void)state;
     ssm__network_config config = toy_block(mamba2_layers, 2);
     same_bits(&config);
-    config.shape.n_groups = config.shape.norm_groups = 1;
-    config.shape.d_inner = config.shape.d_ssm = 192;
-    config.shape.head_dim = 48;
-    config.shape.d_state = 32;
+    widen(&config);
     same_bits(&config);
 }
 
