@@ -211,9 +211,10 @@ void ssm__gla_enter(const ssm__block_run *r, int64_t sequence, int64_t key, int6
 /* The gradient of the state behind a chunk becomes that of the state before it. */
 void ssm__gla_state_backward(const ssm__block_run *r, int64_t sequence, int64_t head, int64_t token,
                              int64_t tokens, float *dstate);
-/* A chunk of all heads that share B and C: du, dp, and dB and dC [2][64][N] into rows. */
+/* A chunk of all heads that share B and C: du, dp, and dB and dC [2][64][N] into rows; at: scratch.
+ */
 void ssm__gla_back_chunk(const ssm__block_run *r, int64_t sequence, int64_t token, int64_t tokens,
-                         int64_t group, float *rows, float *memory);
+                         int64_t group, float *rows, float *at);
 /* Gradients of the gate's parameters; dlow. */
 void ssm__gla_gradients(const ssm__block_run *r);
 /* din += what comes through the gate, for a tile of tokens. */
