@@ -5,8 +5,6 @@
 
 #include "train/mamba2_block.h"
 
-enum { BLOCK_GROUPS = SSM__WORK_ROWS / SSM__LANES };
-
 static int64_t input_groups(const ssm__block_sizes *b)
 {
     return b->groups - b->x_group;
@@ -16,9 +14,9 @@ static int64_t input_groups(const ssm__block_sizes *b)
 static void inputs_again(void *context, int64_t task, int thread)
 {
     const ssm__block_run *r = context;
-    const int64_t blocks = ssm__divide_up(input_groups(&r->b), BLOCK_GROUPS);
-    const int64_t first = r->b.x_group + task % blocks * BLOCK_GROUPS;
-    ssm__block_inputs(r, task / blocks, first, ssm__least(first + BLOCK_GROUPS, r->b.groups),
+    const int64_t blocks = ssm__divide_up(input_groups(&r->b), SSM__WORK_GROUPS);
+    const int64_t first = r->b.x_group + task % blocks * SSM__WORK_GROUPS;
+    ssm__block_inputs(r, task / blocks, first, ssm__least(first + SSM__WORK_GROUPS, r->b.groups),
                       thread);
 }
 
@@ -245,21 +243,14 @@ static void back_conv(void *context, int64_t task, int thread)
 {
     (void)thread;
     const ssm__block_run *r = context;
-    const int64_t lanes = task * SSM__LANES, group = r->b.x_group + task;
-    for (int64_t sequence = 0; sequence < r->run->sequences; sequence++) {
-        const ssm__conv_backward_args args = {
-            .tokens = r->run->length,
-            .d_conv = r->b.d_conv,
-            .x = ssm__wide_group(r->k->in, sequence, group),
-            .weight = r->w->conv + lanes * r->b.d_conv,
-            .bias = r->w->conv_bias + lanes,
-            .dout = ssm__wide_group(r->s->d, sequence, group),
-            .dx = ssm__wide_group(r->s->d, sequence, group),
-            .dweight = r->w->dconv + lanes * r->b.d_conv,
-            .dbias = r->w->dconv_bias + lanes,
-        };
-        r->run->kernels->training->conv_silu_backward(&args);
-    }
+    const int64_t lanes = task * SSM__LANES, K = r->b.d_conv;
+    ssm__back_convolution(r->run, r->run->kernels->training->conv_silu_backward,
+                          (ssm__conv_backward_args){.d_conv = K,
+                                                    .weight = r->w->conv + lanes * K,
+                                                    .bias = r->w->conv_bias + lanes,
+                                                    .dweight = r->w->dconv + lanes * K,
+                                                    .dbias = r->w->dconv_bias + lanes},
+                          r->k->in, r->s->d, r->b.x_group + task);
 }
 
 /* Sixteen modes of B or C that are constants: sums over all tokens. */
@@ -317,7 +308,7 @@ void ssm__block_backward(const ssm__run *run)
         ssm__block_unit_steps(&r);
     }
     ssm__pool_run(run->pool, inputs_again, &r,
-                  run->sequences * ssm__divide_up(input_groups(&r.b), BLOCK_GROUPS));
+                  run->sequences * ssm__divide_up(input_groups(&r.b), SSM__WORK_GROUPS));
     if (r.b.gate_rank > 0) {
         ssm__pool_run(run->pool, ssm__gla_gates_again, &r, chunks);
     }

@@ -4,8 +4,6 @@
 
 #include "train/mamba2_block.h"
 
-enum { BLOCK_GROUPS = SSM__WORK_ROWS / SSM__LANES };
-
 /* ---- inputs of the recurrence ------------------------------------------------------------------
  */
 
@@ -81,9 +79,9 @@ static void project(void *context, int64_t task, int thread)
     const ssm__block_run *r = context;
     const ssm__run *run = r->run;
     const ssm__matrix w = ssm__block_in_matrix(r);
-    const int64_t blocks = ssm__divide_up(r->b.groups, BLOCK_GROUPS), D = r->b.d_model;
-    const int64_t sequence = task / blocks, first = task % blocks * BLOCK_GROUPS;
-    const int64_t end = ssm__least(first + BLOCK_GROUPS, r->b.groups);
+    const int64_t blocks = ssm__divide_up(r->b.groups, SSM__WORK_GROUPS), D = r->b.d_model;
+    const int64_t sequence = task / blocks, first = task % blocks * SSM__WORK_GROUPS;
+    const int64_t end = ssm__least(first + SSM__WORK_GROUPS, r->b.groups);
     for (int64_t t = 0; t < run->length && first * SSM__LANES < w.rows; t += SSM__WORK_TOKENS) {
         run->kernels->linear(
             &w, NULL, ssm__rows_view(run->in + (sequence * run->length + t) * D, D),
@@ -237,11 +235,8 @@ static void project_out(void *context, int64_t task, int thread)
         run->kernels->training->ssd.gated_norm(&args);
     }
     float *out = run->out + (sequence * run->length + token) * w.rows;
-    for (int64_t row = 0; row < w.rows; row += SSM__WORK_ROWS) {
-        run->kernels->linear(&w, NULL, (ssm__view){tile, SSM__LANES, stride},
-                             ssm__rows_view(out, w.rows), tokens, row,
-                             ssm__least(row + SSM__WORK_ROWS, w.rows));
-    }
+    ssm__project_rows(run, &w, (ssm__view){tile, SSM__LANES, stride}, ssm__rows_view(out, w.rows),
+                      tokens);
 }
 
 void ssm__block_unit_steps(const ssm__block_run *r)
@@ -259,7 +254,7 @@ void ssm__block_forward(const ssm__run *run)
     }
     const int64_t chunks = run->sequences * r.chunks;
     ssm__pool_run(run->pool, project, &r,
-                  run->sequences * ssm__divide_up(r.b.groups, BLOCK_GROUPS));
+                  run->sequences * ssm__divide_up(r.b.groups, SSM__WORK_GROUPS));
     if (r.b.gate_rank > 0) {
         ssm__pool_run(run->pool, ssm__gla_gates, &r, chunks);
     }

@@ -287,14 +287,12 @@ ssm__block_run ssm__block_run_of(const ssm__run *run)
 
 const float *ssm__block_value(const ssm__block_run *r, ssm__block_parameter which)
 {
-    const int64_t number = r->run->branch->first + r->b.index[which];
-    return r->run->values + r->run->parameters[number].at;
+    return ssm__own_value(r->run, r->b.index[which]);
 }
 
 static float *gradient(const ssm__block_run *r, ssm__block_parameter which)
 {
-    const int64_t number = r->run->branch->first + r->b.index[which];
-    return r->run->gradients + r->run->parameters[number].at;
+    return ssm__own_gradient(r->run, r->b.index[which]);
 }
 
 float *ssm__block_gradient(const ssm__block_run *r, ssm__block_parameter which)

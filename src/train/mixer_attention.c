@@ -19,8 +19,6 @@
 
 typedef enum parameter { IN_PROJ, OUT_PROJ, CONV, CONV_BIAS } parameter; /* the last two: or none */
 
-enum { BLOCK_GROUPS = SSM__WORK_ROWS / SSM__LANES };
-
 typedef struct weights {
     float *conv, *conv_bias, *dconv, *dconv_bias; /* lanes; NULL: no convolution */
     double *turns;                                /* [rotary_dim/2] angle of a token */
@@ -153,22 +151,6 @@ static void *take_scratch(ssm__arena *arena, const ssm__network_config *config, 
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static const float *value(const ssm__run *run, parameter which)
-{
-    return run->values + run->parameters[run->branch->first + (int64_t)which].at;
-}
-
-static float *gradient(const ssm__run *run, parameter which)
-{
-    return run->gradients + run->parameters[run->branch->first + (int64_t)which].at;
-}
-
-static ssm__matrix matrix(const ssm__run *run, parameter which)
-{
-    const ssm__parameter *p = &run->parameters[run->branch->first + (int64_t)which];
-    return (ssm__matrix){run->values + p->at, SSM_DTYPE_F32, p->dims[0], p->dims[1]};
-}
-
 static void prepare(const ssm__run *run)
 {
     const ssm_config *c = &run->config->shape;
@@ -181,8 +163,8 @@ static void prepare(const ssm__run *run)
     if (K == 0) {
         return;
     }
-    ssm__lanes_put(value(run, CONV), rows, K, w->conv);
-    ssm__lanes_put(value(run, CONV_BIAS), rows, 1, w->conv_bias);
+    ssm__lanes_put(ssm__own_value(run, CONV), rows, K, w->conv);
+    ssm__lanes_put(ssm__own_value(run, CONV_BIAS), rows, 1, w->conv_bias);
     if (run->gradients != NULL) {
         memset(w->dconv, 0, (size_t)(lanes * K) * sizeof(float));
         memset(w->dconv_bias, 0, (size_t)lanes * sizeof(float));
@@ -194,8 +176,8 @@ static void finish(const ssm__run *run)
     const ssm_config *c = &run->config->shape;
     const weights *w = run->weights;
     if (c->attention_conv > 0) {
-        ssm__lanes_add(w->dconv, rows_of(c), c->attention_conv, gradient(run, CONV));
-        ssm__lanes_add(w->dconv_bias, rows_of(c), 1, gradient(run, CONV_BIAS));
+        ssm__lanes_add(w->dconv, rows_of(c), c->attention_conv, ssm__own_gradient(run, CONV));
+        ssm__lanes_add(w->dconv_bias, rows_of(c), 1, ssm__own_gradient(run, CONV_BIAS));
     }
 }
 
@@ -209,12 +191,7 @@ static float *thread_memory(const ssm__run *run, int thread)
 
 static int64_t blocks_of(const ssm__run *run)
 {
-    return ssm__divide_up(ssm__lane_groups(rows_of(&run->config->shape)), BLOCK_GROUPS);
-}
-
-static int64_t tiles_of(const ssm__run *run)
-{
-    return ssm__divide_up(run->length, SSM__TILE);
+    return ssm__divide_up(ssm__lane_groups(rows_of(&run->config->shape)), SSM__WORK_GROUPS);
 }
 
 /* in_proj and convolution of a few groups of a sequence. */
@@ -225,10 +202,11 @@ static void project(void *context, int64_t task, int thread)
     const kept *k = run->kept;
     const scratch *s = run->scratch;
     const int64_t D = run->config->shape.d_model, K = run->config->shape.attention_conv;
-    const ssm__matrix m = matrix(run, IN_PROJ);
+    const ssm__matrix m = ssm__own_matrix(run, IN_PROJ);
     const ssm__wide to = K > 0 ? k->in : s->qkv;
-    const int64_t sequence = task / blocks_of(run), first = task % blocks_of(run) * BLOCK_GROUPS;
-    const int64_t end = ssm__least(first + BLOCK_GROUPS, ssm__lane_groups(m.rows));
+    const int64_t sequence = task / blocks_of(run),
+                  first = task % blocks_of(run) * SSM__WORK_GROUPS;
+    const int64_t end = ssm__least(first + SSM__WORK_GROUPS, ssm__lane_groups(m.rows));
     for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
         run->kernels->linear(
             &m, NULL, ssm__rows_view(run->in + (sequence * run->length + t) * D, D),
@@ -327,10 +305,11 @@ static void cut_heads(void *context, int64_t task, int thread)
     const ssm__run *run = context;
     const kept *k = run->kept;
     const scratch *s = run->scratch;
-    const int64_t width = rows_of(&run->config->shape), tiles = tiles_of(run);
-    const int64_t sequence = task / tiles, first = task % tiles * SSM__TILE;
+    const int64_t width = rows_of(&run->config->shape);
+    int64_t sequence, first;
+    const int64_t tokens = ssm__tile_of(run, task, SSM__TILE, &sequence, &first);
     float *turn = thread_memory(run, thread), *row = turn + run->config->shape.rotary_dim;
-    for (int64_t t = first; t < ssm__least(first + SSM__TILE, run->length); t++) {
+    for (int64_t t = first; t < first + tokens; t++) {
         make_rotation(run, t, turn);
         take_token(s->qkv, sequence, t, width, row);
         move_token(run, sequence, t, k->q, k->k, k->v, row, turn, false);
@@ -430,29 +409,21 @@ static void project_out(void *context, int64_t task, int thread)
     (void)thread;
     const ssm__run *run = context;
     const kept *k = run->kept;
-    const ssm__matrix w = matrix(run, OUT_PROJ);
+    const ssm__matrix w = ssm__own_matrix(run, OUT_PROJ);
     const int64_t token = task * SSM__WORK_TOKENS;
     const int64_t tokens = ssm__least(SSM__WORK_TOKENS, run->sequences * run->length - token);
-    for (int64_t row = 0; row < w.rows; row += SSM__WORK_ROWS) {
-        run->kernels->linear(&w, NULL, ssm__rows_view(k->o + token * w.cols, w.cols),
-                             ssm__rows_view(run->out + token * w.rows, w.rows), tokens, row,
-                             ssm__least(row + SSM__WORK_ROWS, w.rows));
-    }
-}
-
-static int64_t token_tasks(const ssm__run *run)
-{
-    return ssm__divide_up(run->sequences * run->length, SSM__WORK_TOKENS);
+    ssm__project_rows(run, &w, ssm__rows_view(k->o + token * w.cols, w.cols),
+                      ssm__rows_view(run->out + token * w.rows, w.rows), tokens);
 }
 
 static void forward(const ssm__run *run)
 {
     void *context = (void *)(uintptr_t)run; /* tasks read it alone */
     ssm__pool_run(run->pool, project, context, run->sequences * blocks_of(run));
-    ssm__pool_run(run->pool, cut_heads, context, run->sequences * tiles_of(run));
+    ssm__pool_run(run->pool, cut_heads, context, ssm__tile_tasks(run, SSM__TILE));
     ssm__pool_run(run->pool, attend_head, context,
                   run->sequences * run->config->shape.n_query_heads);
-    ssm__pool_run(run->pool, project_out, context, token_tasks(run));
+    ssm__pool_run(run->pool, project_out, context, ssm__token_tasks(run));
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -462,7 +433,7 @@ static void back_out(void *context, int64_t task, int thread)
     (void)thread;
     const ssm__run *run = context;
     const scratch *s = run->scratch;
-    const ssm__matrix w = matrix(run, OUT_PROJ);
+    const ssm__matrix w = ssm__own_matrix(run, OUT_PROJ);
     const int64_t token = task * SSM__WORK_TOKENS;
     run->kernels->training->linear_input_gradient(
         &w, ssm__rows_view(run->dout + token * w.rows, w.rows),
@@ -534,10 +505,11 @@ static void join_heads(void *context, int64_t task, int thread)
 {
     const ssm__run *run = context;
     const scratch *s = run->scratch;
-    const int64_t width = rows_of(&run->config->shape), tiles = tiles_of(run);
-    const int64_t sequence = task / tiles, first = task % tiles * SSM__TILE;
+    const int64_t width = rows_of(&run->config->shape);
+    int64_t sequence, first;
+    const int64_t tokens = ssm__tile_of(run, task, SSM__TILE, &sequence, &first);
     float *turn = thread_memory(run, thread), *row = turn + run->config->shape.rotary_dim;
-    for (int64_t t = first; t < ssm__least(first + SSM__TILE, run->length); t++) {
+    for (int64_t t = first; t < first + tokens; t++) {
         make_rotation(run, t, turn);
         move_token(run, sequence, t, s->dq, s->dk, s->dv, row, turn, true);
         put_token(row, width, s->qkv, sequence, t);
@@ -552,20 +524,13 @@ static void back_conv(void *context, int64_t group, int thread)
     const kept *k = run->kept;
     const scratch *s = run->scratch;
     const int64_t K = run->config->shape.attention_conv, lanes = group * SSM__LANES;
-    for (int64_t sequence = 0; sequence < run->sequences; sequence++) {
-        const ssm__conv_backward_args args = {
-            .tokens = run->length,
-            .d_conv = K,
-            .x = ssm__wide_group(k->in, sequence, group),
-            .weight = w->conv + lanes * K,
-            .bias = w->conv_bias + lanes,
-            .dout = ssm__wide_group(s->qkv, sequence, group),
-            .dx = ssm__wide_group(s->qkv, sequence, group),
-            .dweight = w->dconv + lanes * K,
-            .dbias = w->dconv_bias + lanes,
-        };
-        run->kernels->training->conv_backward(&args);
-    }
+    ssm__back_convolution(run, run->kernels->training->conv_backward,
+                          (ssm__conv_backward_args){.d_conv = K,
+                                                    .weight = w->conv + lanes * K,
+                                                    .bias = w->conv_bias + lanes,
+                                                    .dweight = w->dconv + lanes * K,
+                                                    .dbias = w->dconv_bias + lanes},
+                          k->in, s->qkv, group);
 }
 
 static void back_in(void *context, int64_t task, int thread)
@@ -573,12 +538,13 @@ static void back_in(void *context, int64_t task, int thread)
     (void)thread;
     const ssm__run *run = context;
     const scratch *s = run->scratch;
-    const ssm__matrix w = matrix(run, IN_PROJ);
-    const int64_t sequence = task / tiles_of(run), t = task % tiles_of(run) * SSM__TILE;
+    const ssm__matrix w = ssm__own_matrix(run, IN_PROJ);
+    int64_t sequence, t;
+    const int64_t tokens = ssm__tile_of(run, task, SSM__TILE, &sequence, &t);
     float *din = run->din + (sequence * run->length + t) * w.cols;
-    run->kernels->training->linear_input_gradient(
-        &w, ssm__wide_view(s->qkv, sequence, t), ssm__rows_view(din, w.cols),
-        ssm__least(SSM__TILE, run->length - t), 0, w.cols, false);
+    run->kernels->training->linear_input_gradient(&w, ssm__wide_view(s->qkv, sequence, t),
+                                                  ssm__rows_view(din, w.cols), tokens, 0, w.cols,
+                                                  false);
 }
 
 static void weight_gradients(const ssm__run *run)
@@ -591,12 +557,12 @@ static void weight_gradients(const ssm__run *run)
          .x = {.rows = run->in, .stride = c->d_model},
          .rows = rows_of(c),
          .cols = c->d_model,
-         .dw = gradient(run, IN_PROJ)},
+         .dw = ssm__own_gradient(run, IN_PROJ)},
         {.dy = {.rows = run->dout, .stride = c->d_model},
          .x = {.rows = k->o, .stride = query_width(c)},
          .rows = c->d_model,
          .cols = query_width(c),
-         .dw = gradient(run, OUT_PROJ)},
+         .dw = ssm__own_gradient(run, OUT_PROJ)},
     };
     ssm__weight_products(run, products, sizeof products / sizeof products[0]);
 }
@@ -605,14 +571,14 @@ static void backward(const ssm__run *run)
 {
     const ssm_config *c = &run->config->shape;
     void *context = (void *)(uintptr_t)run;
-    ssm__pool_run(run->pool, back_out, context, token_tasks(run));
+    ssm__pool_run(run->pool, back_out, context, ssm__token_tasks(run));
     ssm__pool_run(run->pool, back_heads, context, run->sequences * c->n_kv_heads);
-    ssm__pool_run(run->pool, join_heads, context, run->sequences * tiles_of(run));
+    ssm__pool_run(run->pool, join_heads, context, ssm__tile_tasks(run, SSM__TILE));
     if (c->attention_conv > 0) {
         ssm__pool_run(run->pool, back_conv, context, ssm__lane_groups(rows_of(c)));
     }
     weight_gradients(run);
-    ssm__pool_run(run->pool, back_in, context, run->sequences * tiles_of(run));
+    ssm__pool_run(run->pool, back_in, context, ssm__tile_tasks(run, SSM__TILE));
 }
 
 const ssm__mixer ssm__mixer_attention = {

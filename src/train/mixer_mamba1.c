@@ -17,7 +17,7 @@
 /* In time-invariant mode B and C stand in the places of X_PROJ and DT_PROJ, and dt stays 0. */
 enum { IN_PROJ, CONV, CONV_BIAS, X_PROJ, DT_PROJ, DT_BIAS, A_LOG, SKIP, OUT_PROJ, PARAMETERS };
 
-enum { BLOCK_GROUPS = SSM__WORK_ROWS / SSM__LANES, X_PROJ_TOKENS = 32 };
+enum { X_PROJ_TOKENS = 32 };
 
 /* Parameters in lanes, and their gradients of a pass. */
 typedef struct weights {
@@ -156,26 +156,10 @@ static void *take_scratch(ssm__arena *arena, const ssm__network_config *config, 
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static const float *value(const ssm__run *run, int which)
-{
-    return run->values + run->parameters[run->branch->first + which].at;
-}
-
-static float *gradient(const ssm__run *run, int which)
-{
-    return run->gradients + run->parameters[run->branch->first + which].at;
-}
-
-static ssm__matrix matrix(const ssm__run *run, int which)
-{
-    const ssm__parameter *p = &run->parameters[run->branch->first + which];
-    return (ssm__matrix){run->values + p->at, SSM_DTYPE_F32, p->dims[0], p->dims[1]};
-}
-
 /* in_proj's rows of xs, or of z. */
 static ssm__matrix in_half(const ssm__run *run, bool z)
 {
-    ssm__matrix m = matrix(run, IN_PROJ);
+    ssm__matrix m = ssm__own_matrix(run, IN_PROJ);
     m.rows /= 2;
     m.data = (const float *)m.data + (z ? m.rows * m.cols : 0);
     return m;
@@ -187,11 +171,11 @@ static void prepare(const ssm__run *run)
     const weights *w = run->weights;
     const int64_t E = c->d_inner;
     const int64_t channels = ssm__lane_groups(E) * SSM__LANES;
-    ssm__lanes_put(value(run, CONV), E, c->d_conv, w->conv);
-    ssm__lanes_put(value(run, CONV_BIAS), E, 1, w->conv_bias);
-    ssm__lanes_put(value(run, DT_BIAS), E, 1, w->dt_bias);
-    ssm__lanes_put(value(run, SKIP), E, 1, w->D);
-    ssm__lanes_put(value(run, A_LOG), E, c->d_state, w->A2);
+    ssm__lanes_put(ssm__own_value(run, CONV), E, c->d_conv, w->conv);
+    ssm__lanes_put(ssm__own_value(run, CONV_BIAS), E, 1, w->conv_bias);
+    ssm__lanes_put(ssm__own_value(run, DT_BIAS), E, 1, w->dt_bias);
+    ssm__lanes_put(ssm__own_value(run, SKIP), E, 1, w->D);
+    ssm__lanes_put(ssm__own_value(run, A_LOG), E, c->d_state, w->A2);
     ssm__decay_rates(w->A2, channels * c->d_state);
     if (run->gradients != NULL) {
         memset(w->dconv, 0, (size_t)(channels * c->d_conv) * sizeof(float));
@@ -207,26 +191,26 @@ static void finish(const ssm__run *run)
     const ssm_config *c = &run->config->shape;
     const weights *w = run->weights;
     const int64_t E = c->d_inner;
-    ssm__lanes_add(w->dconv, E, c->d_conv, gradient(run, CONV));
-    ssm__lanes_add(w->dconv_bias, E, 1, gradient(run, CONV_BIAS));
-    ssm__lanes_add(w->ddt_bias, E, 1, gradient(run, DT_BIAS));
-    ssm__lanes_add(w->dA_log, E, c->d_state, gradient(run, A_LOG));
-    ssm__lanes_add(w->dD, E, 1, gradient(run, SKIP));
+    ssm__lanes_add(w->dconv, E, c->d_conv, ssm__own_gradient(run, CONV));
+    ssm__lanes_add(w->dconv_bias, E, 1, ssm__own_gradient(run, CONV_BIAS));
+    ssm__lanes_add(w->ddt_bias, E, 1, ssm__own_gradient(run, DT_BIAS));
+    ssm__lanes_add(w->dA_log, E, c->d_state, ssm__own_gradient(run, A_LOG));
+    ssm__lanes_add(w->dD, E, 1, ssm__own_gradient(run, SKIP));
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static int64_t blocks_of(const ssm__run *run)
 {
-    return ssm__divide_up(ssm__lane_groups(run->config->shape.d_inner), BLOCK_GROUPS);
+    return ssm__divide_up(ssm__lane_groups(run->config->shape.d_inner), SSM__WORK_GROUPS);
 }
 
 /* Channel groups of a block of a task: [*first, *end), and its sequence. */
 static int64_t task_groups(const ssm__run *run, int64_t task, int64_t *first, int64_t *end)
 {
     const int64_t blocks = blocks_of(run);
-    *first = task % blocks * BLOCK_GROUPS;
-    *end = ssm__least(*first + BLOCK_GROUPS, ssm__lane_groups(run->config->shape.d_inner));
+    *first = task % blocks * SSM__WORK_GROUPS;
+    *end = ssm__least(*first + SSM__WORK_GROUPS, ssm__lane_groups(run->config->shape.d_inner));
     return task / blocks;
 }
 
@@ -269,24 +253,14 @@ static void project_and_convolve(void *context, int64_t task, int thread)
     }
 }
 
-/* Tokens of a task: [*first, *first + result) of a sequence. */
-static int64_t task_tokens(const ssm__run *run, int64_t task, int64_t most, int64_t *sequence,
-                           int64_t *first)
-{
-    const int64_t tiles = ssm__divide_up(run->length, most);
-    *sequence = task / tiles;
-    *first = task % tiles * most;
-    return ssm__least(most, run->length - *first);
-}
-
 /* B and C of a token that are parameters. */
 static void put_fixed(const ssm__run *run, int64_t tokens, float *rows)
 {
     const ssm_config *c = &run->config->shape;
     const size_t bytes = (size_t)c->d_state * sizeof(float);
     for (int64_t t = 0; t < tokens; t++, rows += x_rows_of(c)) {
-        memcpy(rows + c->dt_rank, value(run, X_PROJ), bytes);
-        memcpy(rows + c->dt_rank + c->d_state, value(run, DT_PROJ), bytes);
+        memcpy(rows + c->dt_rank, ssm__own_value(run, X_PROJ), bytes);
+        memcpy(rows + c->dt_rank + c->d_state, ssm__own_value(run, DT_PROJ), bytes);
     }
 }
 
@@ -296,9 +270,9 @@ static void project_selective(void *context, int64_t task, int thread)
     const ssm__run *run = context;
     const kept *k = run->kept;
     const scratch *s = run->scratch;
-    const ssm__matrix w = matrix(run, X_PROJ);
+    const ssm__matrix w = ssm__own_matrix(run, X_PROJ);
     int64_t sequence, t;
-    const int64_t tokens = task_tokens(run, task, X_PROJ_TOKENS, &sequence, &t);
+    const int64_t tokens = ssm__tile_of(run, task, X_PROJ_TOKENS, &sequence, &t);
     float *rows = k->x_proj + (sequence * run->length + t) * x_rows_of(&run->config->shape);
     if (run->config->time_invariant) {
         put_fixed(run, tokens, rows);
@@ -377,7 +351,7 @@ static void discretise_and_scan(void *context, int64_t task, int thread)
     const ssm_config *c = &run->config->shape;
     const kept *k = run->kept;
     const scratch *s = run->scratch;
-    const ssm__matrix w = matrix(run, DT_PROJ);
+    const ssm__matrix w = ssm__own_matrix(run, DT_PROJ);
     const int64_t stride = x_rows_of(c);
     int64_t first, end;
     const int64_t sequence = task_groups(run, task, &first, &end);
@@ -399,19 +373,11 @@ static void project_out(void *context, int64_t task, int thread)
     (void)thread;
     const ssm__run *run = context;
     const scratch *s = run->scratch;
-    const ssm__matrix w = matrix(run, OUT_PROJ);
+    const ssm__matrix w = ssm__own_matrix(run, OUT_PROJ);
     int64_t sequence, t;
-    const int64_t tokens = task_tokens(run, task, SSM__WORK_TOKENS, &sequence, &t);
+    const int64_t tokens = ssm__tile_of(run, task, SSM__WORK_TOKENS, &sequence, &t);
     const ssm__view out = ssm__rows_view(run->out + (sequence * run->length + t) * w.rows, w.rows);
-    for (int64_t row = 0; row < w.rows; row += SSM__WORK_ROWS) {
-        run->kernels->linear(&w, NULL, ssm__wide_view(s->u, sequence, t), out, tokens, row,
-                             ssm__least(row + SSM__WORK_ROWS, w.rows));
-    }
-}
-
-static int64_t tiles_of(const ssm__run *run, int64_t most)
-{
-    return run->sequences * ssm__divide_up(run->length, most);
+    ssm__project_rows(run, &w, ssm__wide_view(s->u, sequence, t), out, tokens);
 }
 
 static void forward(const ssm__run *run)
@@ -419,9 +385,9 @@ static void forward(const ssm__run *run)
     const int64_t channel_tasks = run->sequences * blocks_of(run);
     void *context = (void *)(uintptr_t)run; /* tasks read it alone */
     ssm__pool_run(run->pool, project_and_convolve, context, channel_tasks);
-    ssm__pool_run(run->pool, project_selective, context, tiles_of(run, X_PROJ_TOKENS));
+    ssm__pool_run(run->pool, project_selective, context, ssm__tile_tasks(run, X_PROJ_TOKENS));
     ssm__pool_run(run->pool, discretise_and_scan, context, channel_tasks);
-    ssm__pool_run(run->pool, project_out, context, tiles_of(run, SSM__WORK_TOKENS));
+    ssm__pool_run(run->pool, project_out, context, ssm__tile_tasks(run, SSM__WORK_TOKENS));
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -432,7 +398,7 @@ static void back_out(void *context, int64_t task, int thread)
     (void)thread;
     const ssm__run *run = context;
     const scratch *s = run->scratch;
-    const ssm__matrix w = matrix(run, OUT_PROJ);
+    const ssm__matrix w = ssm__own_matrix(run, OUT_PROJ);
     int64_t first, end;
     const int64_t sequence = task_groups(run, task, &first, &end);
     for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
@@ -495,9 +461,10 @@ static void back_selective(void *context, int64_t task, int thread)
     const ssm_config *c = &run->config->shape;
     const scratch *s = run->scratch;
     const ssm__training_kernels *kernels = run->kernels->training;
-    const ssm__matrix dt_proj = matrix(run, DT_PROJ), x_proj = matrix(run, X_PROJ);
+    const ssm__matrix dt_proj = ssm__own_matrix(run, DT_PROJ),
+                      x_proj = ssm__own_matrix(run, X_PROJ);
     int64_t sequence, t;
-    const int64_t tokens = task_tokens(run, task, SSM__WORK_TOKENS, &sequence, &t);
+    const int64_t tokens = ssm__tile_of(run, task, SSM__WORK_TOKENS, &sequence, &t);
     const int64_t first = sequence * run->length + t, width = 2 * c->d_state;
     float *rows = s->dx_proj + first * x_rows_of(c);
     const ssm__view view = ssm__rows_view(rows, x_rows_of(c));
@@ -523,20 +490,13 @@ static void back_conv(void *context, int64_t task, int thread)
     const kept *k = run->kept;
     const scratch *s = run->scratch;
     const int64_t lanes = task * SSM__LANES;
-    for (int64_t sequence = 0; sequence < run->sequences; sequence++) {
-        const ssm__conv_backward_args args = {
-            .tokens = run->length,
-            .d_conv = c->d_conv,
-            .x = ssm__wide_group(k->xs, sequence, task),
-            .weight = w->conv + lanes * c->d_conv,
-            .bias = w->conv_bias + lanes,
-            .dout = ssm__wide_group(s->dy, sequence, task),
-            .dx = ssm__wide_group(s->dy, sequence, task),
-            .dweight = w->dconv + lanes * c->d_conv,
-            .dbias = w->dconv_bias + lanes,
-        };
-        run->kernels->training->conv_silu_backward(&args);
-    }
+    ssm__back_convolution(run, run->kernels->training->conv_silu_backward,
+                          (ssm__conv_backward_args){.d_conv = c->d_conv,
+                                                    .weight = w->conv + lanes * c->d_conv,
+                                                    .bias = w->conv_bias + lanes,
+                                                    .dweight = w->dconv + lanes * c->d_conv,
+                                                    .dbias = w->dconv_bias + lanes},
+                          k->xs, s->dy, task);
 }
 
 static void back_in(void *context, int64_t task, int thread)
@@ -546,7 +506,7 @@ static void back_in(void *context, int64_t task, int thread)
     const scratch *s = run->scratch;
     const ssm__matrix xs = in_half(run, false), z = in_half(run, true);
     int64_t sequence, t;
-    const int64_t tokens = task_tokens(run, task, SSM__WORK_TOKENS, &sequence, &t);
+    const int64_t tokens = ssm__tile_of(run, task, SSM__WORK_TOKENS, &sequence, &t);
     float *rows = run->din + (sequence * run->length + t) * xs.cols;
     const ssm__view din = ssm__rows_view(rows, xs.cols);
     run->kernels->training->linear_input_gradient(&xs, ssm__wide_view(s->dy, sequence, t), din,
@@ -563,9 +523,9 @@ static void fixed_gradients(const ssm__run *run)
     const int64_t N = c->d_state, tokens = run->sequences * run->length;
     const float *rows = s->dx_proj + c->dt_rank;
     run->kernels->training->column_sums(ssm__rows_view(rows, x_rows_of(c)), tokens,
-                                        gradient(run, X_PROJ), 0, N);
+                                        ssm__own_gradient(run, X_PROJ), 0, N);
     run->kernels->training->column_sums(ssm__rows_view(rows + N, x_rows_of(c)), tokens,
-                                        gradient(run, DT_PROJ), 0, N);
+                                        ssm__own_gradient(run, DT_PROJ), 0, N);
 }
 
 static void weight_gradients(const ssm__run *run)
@@ -575,7 +535,7 @@ static void weight_gradients(const ssm__run *run)
     const scratch *s = run->scratch;
     const int64_t D = c->d_model, E = c->d_inner, R = c->dt_rank, rows = x_rows_of(c);
     const ssm__side in = {.rows = run->in, .stride = D};
-    float *din_proj = gradient(run, IN_PROJ);
+    float *din_proj = ssm__own_gradient(run, IN_PROJ);
     const ssm__weight_product products[] = {
         {.dy = {.wide = s->dy}, .x = in, .rows = E, .cols = D, .dw = din_proj},
         {.dy = {.wide = s->dz}, .x = in, .rows = E, .cols = D, .dw = din_proj + E * D},
@@ -583,17 +543,17 @@ static void weight_gradients(const ssm__run *run)
          .x = {.wide = s->y},
          .rows = D,
          .cols = E,
-         .dw = gradient(run, OUT_PROJ)},
+         .dw = ssm__own_gradient(run, OUT_PROJ)},
         {.dy = {.rows = s->dx_proj, .stride = rows},
          .x = {.wide = s->u},
          .rows = rows,
          .cols = E,
-         .dw = gradient(run, X_PROJ)},
+         .dw = ssm__own_gradient(run, X_PROJ)},
         {.dy = {.wide = s->ddt},
          .x = {.rows = k->x_proj, .stride = rows},
          .rows = E,
          .cols = R,
-         .dw = gradient(run, DT_PROJ)},
+         .dw = ssm__own_gradient(run, DT_PROJ)},
     };
     const int count = (int)(sizeof products / sizeof products[0]);
     ssm__weight_products(run, products, run->config->time_invariant ? count - 2 : count);
@@ -605,13 +565,13 @@ static void backward(const ssm__run *run)
     void *context = (void *)(uintptr_t)run;
     ssm__pool_run(run->pool, back_out, context, run->sequences * blocks_of(run));
     ssm__pool_run(run->pool, back_scan, context, groups);
-    ssm__pool_run(run->pool, back_selective, context, tiles_of(run, SSM__WORK_TOKENS));
+    ssm__pool_run(run->pool, back_selective, context, ssm__tile_tasks(run, SSM__WORK_TOKENS));
     ssm__pool_run(run->pool, back_conv, context, groups);
     weight_gradients(run);
     if (run->config->time_invariant) {
         fixed_gradients(run);
     }
-    ssm__pool_run(run->pool, back_in, context, tiles_of(run, SSM__WORK_TOKENS));
+    ssm__pool_run(run->pool, back_in, context, ssm__tile_tasks(run, SSM__WORK_TOKENS));
 }
 
 const ssm__mixer ssm__mixer_mamba1 = {

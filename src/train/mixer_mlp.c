@@ -66,16 +66,10 @@ static void *take_scratch(ssm__arena *arena, const ssm__network_config *config, 
     return out;
 }
 
-static ssm__matrix matrix(const ssm__run *run, int which)
-{
-    const ssm__parameter *p = &run->parameters[run->branch->first + which];
-    return (ssm__matrix){run->values + p->at, SSM_DTYPE_F32, p->dims[0], p->dims[1]};
-}
-
 /* fc1's rows of y, or of the gate. */
 static ssm__matrix half(const ssm__run *run, bool gate)
 {
-    ssm__matrix m = matrix(run, FC1);
+    ssm__matrix m = ssm__own_matrix(run, FC1);
     m.rows /= 2;
     m.data = (const float *)m.data + (gate ? m.rows * m.cols : 0);
     return m;
@@ -86,29 +80,21 @@ static void none(const ssm__run *run)
     (void)run;
 }
 
-/* Rows of a weight a few at a time, so that they stay in the cache over the tile's tokens. */
-static void project(const ssm__run *run, const ssm__matrix *w, const float *in, float *out,
-                    int64_t tokens)
-{
-    for (int64_t row = 0; row < w->rows; row += SSM__WORK_ROWS) {
-        run->kernels->linear(w, NULL, ssm__rows_view(in, w->cols), ssm__rows_view(out, w->rows),
-                             tokens, row, ssm__least(row + SSM__WORK_ROWS, w->rows));
-    }
-}
-
 static void forward_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const ssm__run *run = context;
     const kept *k = run->kept;
     const scratch *s = run->scratch;
-    const ssm__matrix y = half(run, false), gate = half(run, true), fc2 = matrix(run, FC2);
+    const ssm__matrix y = half(run, false), gate = half(run, true), fc2 = ssm__own_matrix(run, FC2);
     const int64_t t = task * SSM__WORK_TOKENS, M = y.rows, D = y.cols;
     const int64_t tokens = ssm__least(SSM__WORK_TOKENS, run->sequences * run->length - t);
-    project(run, &y, run->in + t * D, k->y + t * M, tokens);
-    project(run, &gate, run->in + t * D, k->gate + t * M, tokens);
+    const ssm__view in = ssm__rows_view(run->in + t * D, D);
+    ssm__project_rows(run, &y, in, ssm__rows_view(k->y + t * M, M), tokens);
+    ssm__project_rows(run, &gate, in, ssm__rows_view(k->gate + t * M, M), tokens);
     run->kernels->silu_mul(k->y + t * M, k->gate + t * M, s->hidden + t * M, tokens * M);
-    project(run, &fc2, s->hidden + t * M, run->out + t * D, tokens);
+    ssm__project_rows(run, &fc2, ssm__rows_view(s->hidden + t * M, M),
+                      ssm__rows_view(run->out + t * D, D), tokens);
 }
 
 static void backward_task(void *context, int64_t task, int thread)
@@ -118,7 +104,7 @@ static void backward_task(void *context, int64_t task, int thread)
     const kept *k = run->kept;
     const scratch *s = run->scratch;
     const ssm__training_kernels *kernels = run->kernels->training;
-    const ssm__matrix y = half(run, false), gate = half(run, true), fc2 = matrix(run, FC2);
+    const ssm__matrix y = half(run, false), gate = half(run, true), fc2 = ssm__own_matrix(run, FC2);
     const int64_t t = task * SSM__WORK_TOKENS, M = y.rows, D = y.cols;
     const int64_t tokens = ssm__least(SSM__WORK_TOKENS, run->sequences * run->length - t);
     const ssm__view dy = ssm__rows_view(s->dy + t * M, M),
@@ -133,14 +119,9 @@ static void backward_task(void *context, int64_t task, int thread)
                                    true);
 }
 
-static int64_t tiles(const ssm__run *run)
-{
-    return ssm__divide_up(run->sequences * run->length, SSM__WORK_TOKENS);
-}
-
 static void forward(const ssm__run *run)
 {
-    ssm__pool_run(run->pool, forward_task, (void *)(uintptr_t)run, tiles(run));
+    ssm__pool_run(run->pool, forward_task, (void *)(uintptr_t)run, ssm__token_tasks(run));
 }
 
 static void backward(const ssm__run *run)
@@ -148,7 +129,7 @@ static void backward(const ssm__run *run)
     const scratch *s = run->scratch;
     const int64_t D = run->config->shape.d_model, M = run->config->shape.d_mlp;
     const ssm__side in = {.rows = run->in, .stride = D};
-    float *dfc1 = run->gradients + run->parameters[run->branch->first + FC1].at;
+    float *dfc1 = ssm__own_gradient(run, FC1);
     const ssm__weight_product products[] = {
         {.dy = {.rows = s->dy, .stride = M}, .x = in, .rows = M, .cols = D, .dw = dfc1},
         {.dy = {.rows = s->dgate, .stride = M}, .x = in, .rows = M, .cols = D, .dw = dfc1 + M * D},
@@ -156,9 +137,9 @@ static void backward(const ssm__run *run)
          .x = {.rows = s->hidden, .stride = M},
          .rows = D,
          .cols = M,
-         .dw = run->gradients + run->parameters[run->branch->first + FC2].at},
+         .dw = ssm__own_gradient(run, FC2)},
     };
-    ssm__pool_run(run->pool, backward_task, (void *)(uintptr_t)run, tiles(run));
+    ssm__pool_run(run->pool, backward_task, (void *)(uintptr_t)run, ssm__token_tasks(run));
     ssm__weight_products(run, products, sizeof products / sizeof products[0]);
 }
 

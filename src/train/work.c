@@ -1,6 +1,45 @@
 #include "train/work.h"
 
-#include "kernels/training.h"
+static const ssm__parameter *own(const ssm__run *run, int64_t which)
+{
+    return &run->parameters[run->branch->first + which];
+}
+
+const float *ssm__own_value(const ssm__run *run, int64_t which)
+{
+    return run->values + own(run, which)->at;
+}
+
+float *ssm__own_gradient(const ssm__run *run, int64_t which)
+{
+    return run->gradients + own(run, which)->at;
+}
+
+ssm__matrix ssm__own_matrix(const ssm__run *run, int64_t which)
+{
+    const ssm__parameter *p = own(run, which);
+    return (ssm__matrix){run->values + p->at, SSM_DTYPE_F32, p->dims[0], p->dims[1]};
+}
+
+void ssm__project_rows(const ssm__run *run, const ssm__matrix *w, ssm__view in, ssm__view out,
+                       int64_t tokens)
+{
+    for (int64_t row = 0; row < w->rows; row += SSM__WORK_ROWS) {
+        run->kernels->linear(w, NULL, in, out, tokens, row,
+                             ssm__least(row + SSM__WORK_ROWS, w->rows));
+    }
+}
+
+void ssm__back_convolution(const ssm__run *run, void (*kernel)(const ssm__conv_backward_args *),
+                           ssm__conv_backward_args conv, ssm__wide x, ssm__wide d, int64_t group)
+{
+    conv.tokens = run->length;
+    for (int64_t sequence = 0; sequence < run->sequences; sequence++) {
+        conv.x = ssm__wide_group(x, sequence, group);
+        conv.dout = conv.dx = ssm__wide_group(d, sequence, group);
+        kernel(&conv);
+    }
+}
 
 ssm__view ssm__side_view(const ssm__side *side, int64_t length, int64_t sequence, int64_t token)
 {

@@ -1,16 +1,19 @@
-/* train/work.h: products of a branch, cut into tasks of like cost.
+/* train/work.h: what mixers share: a branch's parameters, its tokens and products cut into tasks of
+ * like cost, the way back through a convolution.
  *
  * The pool gives every thread a contiguous share of the tasks, so the blocks of the products of one
  * run are interleaved: any share has its part of each. */
 #ifndef SSM_TRAIN_WORK_H
 #define SSM_TRAIN_WORK_H
 
+#include "kernels/training.h"
 #include "train/lanes.h"
 #include "train/mixer.h"
 
 enum {
     SSM__WORK_TOKENS = 64, /* of a task over tokens */
     SSM__WORK_ROWS = 48,   /* of a task over rows of a weight */
+    SSM__WORK_GROUPS = SSM__WORK_ROWS / SSM__LANES,
     SSM__WORK_PRODUCTS = 6 /* most in one run */
 };
 
@@ -23,6 +26,43 @@ static inline int64_t ssm__divide_up(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
+
+/* Parameter `which` of the branch's own: values, gradients, and the values as a matrix. */
+const float *ssm__own_value(const ssm__run *run, int64_t which);
+float *ssm__own_gradient(const ssm__run *run, int64_t which);
+ssm__matrix ssm__own_matrix(const ssm__run *run, int64_t which);
+
+/* Tasks over all tokens of a run, SSM__WORK_TOKENS each, whatever their sequence. */
+static inline int64_t ssm__token_tasks(const ssm__run *run)
+{
+    return ssm__divide_up(run->sequences * run->length, SSM__WORK_TOKENS);
+}
+
+/* Tasks over tiles of at most `most` tokens of a sequence… */
+static inline int64_t ssm__tile_tasks(const ssm__run *run, int64_t most)
+{
+    return run->sequences * ssm__divide_up(run->length, most);
+}
+
+/* …and the tile of a task: [*first, *first + result) of a sequence. */
+static inline int64_t ssm__tile_of(const ssm__run *run, int64_t task, int64_t most,
+                                   int64_t *sequence, int64_t *first)
+{
+    const int64_t tiles = ssm__divide_up(run->length, most);
+    *sequence = task / tiles;
+    *first = task % tiles * most;
+    return ssm__least(most, run->length - *first);
+}
+
+/* out = in·wᵀ for the tokens of a task, rows of w a few at a time, so that they stay in the cache
+ * over the tokens. */
+void ssm__project_rows(const ssm__run *run, const ssm__matrix *w, ssm__view in, ssm__view out,
+                       int64_t tokens);
+
+/* One group of all sequences backwards through a convolution: d becomes its gradient in place. Of
+ * `conv` the caller gives d_conv, weight, bias, dweight and dbias, those of the group. */
+void ssm__back_convolution(const ssm__run *run, void (*kernel)(const ssm__conv_backward_args *),
+                           ssm__conv_backward_args conv, ssm__wide x, ssm__wide d, int64_t group);
 
 /* One side of a product: wide, or dense rows of `stride` floats. */
 typedef struct ssm__side {
