@@ -92,6 +92,8 @@ extern const operator_entry operator_rmsnorm_gradient, operator_rmsnorm_gradient
     operator_silu_mul_backward, operator_scan_backward, operator_scan_backward_starts;
 extern const operator_entry operator_ssd_backward, operator_gated_norm_backward,
     operator_attend_backward, operator_gate;
+extern const operator_entry operator_row_products, operator_lane_products, operator_state_products,
+    operator_scale_state, operator_to_lanes, operator_softplus_backward;
 extern const operator_entry operator_cross_entropy, operator_embedding_gradient, operator_adamw,
     operator_squared_norm;
 
