@@ -12,13 +12,12 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 
-#include "base/json.h"
 #include "reference/backward.h"
 #include "test_golden.h"
 #include "test_numbers.h"
 #include "test_paths.h"
+#include "test_vectors.h"
 
 /* What is asked for is 1e-5. Goldens are stored as float32; measured 5e-8 to 1.1e-7 of a tensor's
  * largest number, four times that here. */
@@ -216,59 +215,16 @@ static void test_mamba2_groups_and_limits(void **state)
  * of an array's largest number, four times that here. */
 #define FLOAT32_KERNEL 6.5e-7
 
-typedef struct array {
-    int64_t dims[4];
-    int n_dims;
-    int64_t count;
-    double *data;
-} array;
-
-static void flatten(const json_t *value, double **next)
+static vector_array read_array(const json_t *test_case, const char *group, const char *name)
 {
-    if (!json_is_array(value)) {
-        assert_true(json_is_number(value));
-        *(*next)++ = json_number_value(value);
-        return;
-    }
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        flatten(json_array_get(value, i), next);
-    }
-}
-
-static array read_array(const json_t *test_case, const char *group, const char *name)
-{
-    array out = {.count = 1};
-    const json_t *value = json_object_get(json_object_get(test_case, group), name);
-    assert_non_null(value);
-    const json_t *shape = json_object_get(value, "shape");
-    for (size_t i = 0; i < json_array_size(shape); i++) {
-        assert_true(out.n_dims < 4);
-        out.dims[out.n_dims++] = json_integer_value(json_array_get(shape, i));
-        out.count *= out.dims[out.n_dims - 1];
-    }
-    out.data = test_doubles(out.count);
-    double *next = out.data;
-    flatten(json_object_get(value, "data"), &next);
-    assert_true(next == out.data + out.count);
+    vector_array out = vector_read(test_case, group, name);
+    assert_non_null(out.data);
     return out;
-}
-
-/* The case, or NULL where the data is absent. Owner of *root: the caller. */
-static const json_t *find_case(json_t **root, const char *operator_name, const char *case_name)
-{
-    char path[TEST_PATH_MAX];
-    if (!test_shared_path(path, "data/vectors/b-vitamins-ssm/mamba_reference_cases.json")) {
-        return NULL;
-    }
-    assert_int_equal(ssm__json_read(path, 1 << 24, SSM__JSON_PYTHON, root, NULL), SSM_STATUS_OK);
-    const json_t *found = json_object_get(json_object_get(*root, operator_name), case_name);
-    assert_non_null(found);
-    return found;
 }
 
 static void compare(const json_t *test_case, const char *name, const double *got)
 {
-    const array want = read_array(test_case, "gradients", name);
+    const vector_array want = read_array(test_case, "gradients", name);
     test_assert_near(name, got, want.data, want.count, FLOAT32_KERNEL);
     free(want.data);
 }
@@ -284,17 +240,17 @@ static double *ones(int64_t count)
 
 /* The number of B or C, or of its gradient, that channel e has at token t: constant, [E][N], or
  * following time, [batch][N][L]. */
-static int64_t signal_at(const array *from, int64_t batch, int64_t e, int64_t t, int64_t n)
+static int64_t signal_at(const vector_array *from, int64_t batch, int64_t e, int64_t t, int64_t n)
 {
     return from->n_dims == 2 ? e * from->dims[1] + n
                              : (batch * from->dims[1] + n) * from->dims[2] + t;
 }
 
 /* One channel of one batch; adds to the gradients, which have the file's layout. */
-static void scan_channel(const array in[5], int64_t batch, int64_t e, bool softplus,
+static void scan_channel(const vector_array in[5], int64_t batch, int64_t e, bool softplus,
                          double *const out[5])
 {
-    const array *u = &in[0], *delta = &in[1], *A = &in[2], *B = &in[3], *C = &in[4];
+    const vector_array *u = &in[0], *delta = &in[1], *A = &in[2], *B = &in[3], *C = &in[4];
     const int64_t L = u->dims[2], N = A->dims[1], begin = (batch * u->dims[1] + e) * L;
     double *steps = test_doubles(L), *y = test_doubles(L), *dy = ones(L), *state = test_doubles(N);
     double *B_t = test_doubles(L * N), *C_t = test_doubles(L * N);
@@ -337,11 +293,11 @@ static void check_scan(const char *case_name, bool softplus)
 {
     static const char *const names[5] = {"u", "delta", "A", "B", "C"};
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "selective_scan", case_name);
+    const json_t *found = vector_case(&root, "selective_scan", case_name);
     if (!found) {
         skip();
     }
-    array in[5];
+    vector_array in[5];
     double *out[5];
     for (int i = 0; i < 5; i++) {
         in[i] = read_array(found, "inputs", names[i]);
@@ -387,12 +343,13 @@ static void test_conv_silu(void **state)
 {
     (void)state;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "dw_causal_conv", "channels_first_silu");
+    const json_t *found = vector_case(&root, "dw_causal_conv", "channels_first_silu");
     if (!found) {
         skip();
     }
-    array x = read_array(found, "inputs", "x"), weight = read_array(found, "inputs", "weight");
-    array bias = read_array(found, "inputs", "bias");
+    vector_array x = read_array(found, "inputs", "x"),
+                 weight = read_array(found, "inputs", "weight");
+    vector_array bias = read_array(found, "inputs", "bias");
     const int64_t batches = x.dims[0], E = x.dims[1], L = x.dims[2], K = weight.dims[1];
     double *in = transposed(x.data, batches, E, L), *dout = ones(L * E);
     double *before = test_doubles(L * E), *dx = test_doubles(x.count);
@@ -416,11 +373,12 @@ static void test_conv_identity(void **state)
 {
     (void)state;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "dw_causal_conv", "channels_last_identity");
+    const json_t *found = vector_case(&root, "dw_causal_conv", "channels_last_identity");
     if (!found) {
         skip();
     }
-    array x = read_array(found, "inputs", "x"), weight = read_array(found, "inputs", "weight");
+    vector_array x = read_array(found, "inputs", "x"),
+                 weight = read_array(found, "inputs", "weight");
     const int64_t L = x.dims[1], E = x.dims[2], K = weight.dims[1];
     double *dout = ones(L * E), *dx = test_doubles(x.count), *dweight = test_doubles(E * K);
     for (int64_t begin = 0; begin < x.count; begin += L * E) {
@@ -436,7 +394,7 @@ static void test_conv_identity(void **state)
     json_decref(root);
 }
 
-static ssm_tensor vector_of(const array *from)
+static ssm_tensor vector_of(const vector_array *from)
 {
     return (ssm_tensor){.name = "vector",
                         .dtype = SSM_DTYPE_F64,
@@ -450,7 +408,7 @@ static void test_norms(void **state)
 {
     (void)state;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "layer_norms", "rms_norm");
+    const json_t *found = vector_case(&root, "layer_norms", "rms_norm");
     if (!found) {
         skip();
     }
@@ -459,13 +417,14 @@ static void test_norms(void **state)
     const double eps = 1e-6; /* the cases' own */
     for (int centred = 0; centred < 2; centred++) {
         const json_t *test_case = centred ? layer : found;
-        array x = read_array(test_case, "inputs", "x"), w = read_array(test_case, "inputs", "w");
+        vector_array x = read_array(test_case, "inputs", "x"),
+                     w = read_array(test_case, "inputs", "w");
         const ssm_tensor weight = vector_of(&w);
         const int64_t width = w.count, tokens = x.count / width;
         double *dy = ones(x.count), *dx = test_doubles(x.count);
         double *dw = test_doubles(width), *db = test_doubles(width);
         if (centred) { /* the norm of a sum: both summands have its gradient */
-            array residual = read_array(test_case, "inputs", "residual");
+            vector_array residual = read_array(test_case, "inputs", "residual");
             for (int64_t i = 0; i < x.count; i++) {
                 x.data[i] += residual.data[i];
             }

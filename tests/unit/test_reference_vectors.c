@@ -9,85 +9,30 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 
-#include "base/json.h"
 #include "reference/reference.h"
 #include "test_numbers.h"
 #include "test_paths.h"
+#include "test_vectors.h"
 
 #define FLOAT32_OUTPUT 1e-6
 
-/* One array of the file: {"data": nested lists, "shape": […]}. */
-typedef struct array {
-    int64_t dims[4];
-    int n_dims;
-    double *data; /* NULL: no such array in this case */
-} array;
-
-static void flatten(const json_t *value, double **next)
+static vector_array input(const json_t *test_case, const char *name)
 {
-    if (!json_is_array(value)) {
-        assert_true(json_is_number(value));
-        *(*next)++ = json_number_value(value);
-        return;
-    }
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        flatten(json_array_get(value, i), next);
-    }
+    return vector_read(test_case, "inputs", name);
 }
 
-static array read_array(const json_t *test_case, const char *group, const char *name)
+static vector_array output(const json_t *test_case, const char *name)
 {
-    array out = {0};
-    const json_t *value = json_object_get(json_object_get(test_case, group), name);
-    if (!value) {
-        return out;
-    }
-    const json_t *shape = json_object_get(value, "shape");
-    int64_t count = 1;
-    for (size_t i = 0; i < json_array_size(shape); i++) {
-        assert_true(out.n_dims < 4);
-        out.dims[out.n_dims++] = json_integer_value(json_array_get(shape, i));
-        count *= out.dims[out.n_dims - 1];
-    }
-    out.data = test_doubles(count);
-    double *next = out.data;
-    flatten(json_object_get(value, "data"), &next);
-    assert_true(next == out.data + count);
-    return out;
-}
-
-static array input(const json_t *test_case, const char *name)
-{
-    return read_array(test_case, "inputs", name);
-}
-
-static array output(const json_t *test_case, const char *name)
-{
-    array out = read_array(test_case, "outputs", name);
+    vector_array out = vector_read(test_case, "outputs", name);
     assert_non_null(out.data);
     return out;
-}
-
-/* The group of cases, or NULL: skip. Owner of *root: the caller. */
-static const json_t *find_case(json_t **root, const char *operator_name, const char *case_name)
-{
-    char path[TEST_PATH_MAX];
-    if (!test_shared_path(path, "data/vectors/b-vitamins-ssm/mamba_reference_cases.json")) {
-        return NULL;
-    }
-    /* Cases that are not used here hold bare NaN. */
-    assert_int_equal(ssm__json_read(path, 1 << 24, SSM__JSON_PYTHON, root, NULL), SSM_STATUS_OK);
-    const json_t *found = json_object_get(json_object_get(*root, operator_name), case_name);
-    assert_non_null(found);
-    return found;
 }
 
 /* ---- selective scan -------------------------------------------------------------------------- */
 
 typedef struct scan_case {
-    array u, delta, delta_bias, A, B, C, D, z, y; /* u, delta, z, y: [batch][E][L] */
+    vector_array u, delta, delta_bias, A, B, C, D, z, y; /* u, delta, z, y: [batch][E][L] */
     bool softplus;
 } scan_case;
 
@@ -107,7 +52,8 @@ static scan_case read_scan_case(const json_t *test_case, bool softplus)
 
 static void free_scan_case(scan_case *c)
 {
-    array *all[] = {&c->u, &c->delta, &c->delta_bias, &c->A, &c->B, &c->C, &c->D, &c->z, &c->y};
+    vector_array *all[] = {&c->u, &c->delta, &c->delta_bias, &c->A, &c->B,
+                           &c->C, &c->D,     &c->z,          &c->y};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(all[i]->data);
     }
@@ -115,7 +61,7 @@ static void free_scan_case(scan_case *c)
 
 /* out[t][i] of one batch and channel; B and C are constant, [E][N], or follow time, [batch][N][L].
  */
-static void read_signal(const array *from, int64_t batch, int64_t channel, int64_t tokens,
+static void read_signal(const vector_array *from, int64_t batch, int64_t channel, int64_t tokens,
                         int64_t d_state, double *out)
 {
     for (int64_t t = 0; t < tokens; t++) {
@@ -163,7 +109,7 @@ static void check_scan_channel(const scan_case *c, int64_t batch, int64_t channe
 static void check_scan(const char *name, bool softplus)
 {
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "selective_scan", name);
+    const json_t *found = vector_case(&root, "selective_scan", name);
     if (!found) {
         skip();
     }
@@ -201,14 +147,14 @@ static void test_state_update(void **unused)
 {
     (void)unused;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "selective_state_update", "baseline_full");
+    const json_t *found = vector_case(&root, "selective_state_update", "baseline_full");
     if (!found) {
         skip();
     }
-    array x = input(found, "x"), dt = input(found, "dt"), dt_bias = input(found, "dt_bias");
-    array A = input(found, "A"), B = input(found, "B"), C = input(found, "C");
-    array D = input(found, "D"), z = input(found, "z"), state = input(found, "state");
-    array y = output(found, "y"), updated = output(found, "updated_state");
+    vector_array x = input(found, "x"), dt = input(found, "dt"), dt_bias = input(found, "dt_bias");
+    vector_array A = input(found, "A"), B = input(found, "B"), C = input(found, "C");
+    vector_array D = input(found, "D"), z = input(found, "z"), state = input(found, "state");
+    vector_array y = output(found, "y"), updated = output(found, "updated_state");
     const int64_t batches = x.dims[0], E = x.dims[1], N = A.dims[1];
     double *got = test_doubles(batches * E);
     for (int64_t i = 0; i < batches * E; i++) {
@@ -245,12 +191,13 @@ static void test_state_update(void **unused)
 static void check_conv(const char *name, bool channels_last, bool activated)
 {
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "dw_causal_conv", name);
+    const json_t *found = vector_case(&root, "dw_causal_conv", name);
     if (!found) {
         skip();
     }
-    array x = input(found, "x"), weight = input(found, "weight"), bias = input(found, "bias");
-    array y = output(found, "y");
+    vector_array x = input(found, "x"), weight = input(found, "weight"),
+                 bias = input(found, "bias");
+    vector_array y = output(found, "y");
     const int64_t E = weight.dims[0], K = weight.dims[1];
     const int64_t L = channels_last ? x.dims[1] : x.dims[2], stride = channels_last ? E : 1;
     double *in = test_doubles(L * E), *got = test_doubles(L * E), *want = test_doubles(L * E);
@@ -288,11 +235,11 @@ static void test_rms_norm(void **state)
 {
     (void)state;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "layer_norms", "rms_norm");
+    const json_t *found = vector_case(&root, "layer_norms", "rms_norm");
     if (!found) {
         skip();
     }
-    array x = input(found, "x"), w = input(found, "w"), y = output(found, "y");
+    vector_array x = input(found, "x"), w = input(found, "w"), y = output(found, "y");
     const int64_t width = w.dims[0], tokens = x.dims[0] * x.dims[1];
     const ssm_tensor weight = {.name = "w",
                                .dtype = SSM_DTYPE_F64,
@@ -310,7 +257,7 @@ static void test_rms_norm(void **state)
     json_decref(root);
 }
 
-static ssm_tensor vector_of(const array *from)
+static ssm_tensor vector_of(const vector_array *from)
 {
     return (ssm_tensor){.name = "vector",
                         .dtype = SSM_DTYPE_F64,
@@ -325,12 +272,12 @@ static void test_layer_norm(void **state)
 {
     (void)state;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "layer_norms", "layer_norm_prenorm");
+    const json_t *found = vector_case(&root, "layer_norms", "layer_norm_prenorm");
     if (!found) {
         skip();
     }
-    array x = input(found, "x"), residual = input(found, "residual"), w = input(found, "w");
-    array b = input(found, "b"), y = output(found, "y");
+    vector_array x = input(found, "x"), residual = input(found, "residual"), w = input(found, "w");
+    vector_array b = input(found, "b"), y = output(found, "y");
     const int64_t width = w.dims[0], tokens = x.dims[0] * x.dims[1];
     const ssm_tensor weight = vector_of(&w), bias = vector_of(&b);
     double *got = test_doubles(tokens * width);
@@ -350,9 +297,9 @@ static void test_layer_norm(void **state)
  * it is taken off what is expected. */
 static void check_gated_norm(const json_t *found, bool norm_before_gate)
 {
-    array x = input(found, "x"), z = input(found, "z"), w = input(found, "w");
-    array b = input(found, "b");
-    array y = output(found, norm_before_gate ? "y_norm_before" : "y_norm_after");
+    vector_array x = input(found, "x"), z = input(found, "z"), w = input(found, "w");
+    vector_array b = input(found, "b");
+    vector_array y = output(found, norm_before_gate ? "y_norm_before" : "y_norm_after");
     const int64_t width = w.dims[0], count = x.dims[0] * x.dims[1] * width;
     const ssm_tensor weight = vector_of(&w);
     const ssm_config config = {.d_ssm = width,
@@ -378,7 +325,7 @@ static void test_gated_norm(void **state)
 {
     (void)state;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "layer_norms", "gated_rms_norm");
+    const json_t *found = vector_case(&root, "layer_norms", "gated_rms_norm");
     if (!found) {
         skip();
     }
@@ -459,15 +406,15 @@ static void test_ssd_combined(void **unused)
 {
     (void)unused;
     json_t *root = NULL;
-    const json_t *found = find_case(&root, "ssd_combined", "combined_full");
+    const json_t *found = vector_case(&root, "ssd_combined", "combined_full");
     if (!found) {
         skip();
     }
     enum { BATCHES = 2, L = 6, H = 2, P = 3, N = 4 };
-    array A = input(found, "A"), B = input(found, "B"), C = input(found, "C");
-    array D = input(found, "D"), X = input(found, "X"), dt = input(found, "dt");
-    array dt_bias = input(found, "dt_bias"), z = input(found, "z");
-    array first = input(found, "initial_states"), Y = output(found, "y");
+    vector_array A = input(found, "A"), B = input(found, "B"), C = input(found, "C");
+    vector_array D = input(found, "D"), X = input(found, "X"), dt = input(found, "dt");
+    vector_array dt_bias = input(found, "dt_bias"), z = input(found, "z");
+    vector_array first = input(found, "initial_states"), Y = output(found, "y");
     assert_int_equal(X.dims[0] * X.dims[1] * X.dims[2] * X.dims[3], BATCHES * L * H * P);
     for (int i = 0; i < BATCHES * L * H; i++) {
         dt.data[i] = ssm__ref_softplus(dt.data[i] + dt_bias.data[i % H]);
