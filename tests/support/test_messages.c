@@ -119,8 +119,8 @@ void message_refusal(message_list *list, const edit *e, const char *name, const 
         strcpy(path, e->directory);
     }
     ssm_status status = ssm_checkpoint_open(path, NULL, &checkpoint, &err);
-    assert_null(checkpoint);
     message_expect(list, rule, status, SSM_STATUS_FILE, &err, part);
+    assert_null(checkpoint);
     if (access(path, F_OK) == 0) { /* what is not there, the program looks for in the cache too */
         message_from_doctor(rule, path, &err);
     }

@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -15,11 +13,11 @@
 #include "test_edit.h"
 #include "test_messages.h"
 
-static message_list *list; /* one for all tables */
+static message_list list; /* one for all tables */
 
 static void expect_refusal(edit *e, const char *name, const char *rule, const char *part)
 {
-    message_refusal(list, e, name, rule, part);
+    message_refusal(&list, e, name, rule, part);
 }
 
 typedef struct text_row {
@@ -394,18 +392,10 @@ static void trailing_bytes(void **state)
     edit_free(e);
 }
 
-static int make(void **state)
-{
-    (void)state;
-    list = calloc(1, sizeof *list);
-    return list == NULL;
-}
-
 static int report(void **state)
 {
     (void)state;
-    printf("%d malformed indexes and checkpoints\n", list->count);
-    free(list);
+    printf("%d malformed indexes and checkpoints\n", list.count);
     return 0;
 }
 
@@ -416,5 +406,5 @@ int main(void)
         cmocka_unit_test(index_against_shards), cmocka_unit_test(tensors_of_a_checkpoint),
         cmocka_unit_test(files_of_a_directory), cmocka_unit_test(trailing_bytes),
     };
-    return cmocka_run_group_tests(tests, make, report);
+    return cmocka_run_group_tests(tests, NULL, report);
 }
