@@ -1,9 +1,14 @@
 #include "toy_recording.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "test_numbers.h"
 
@@ -364,4 +369,23 @@ ssm_status toy_recording_write(const toy_recording *toy, const char *directory, 
     }
     ssm__recording_writer_free(writer);
     return status;
+}
+
+ssm_recording *toy_recording_open(const toy_recording *toy, char root[TEST_PATH_MAX])
+{
+    ssm_error err;
+    ssm_error_clear(&err);
+    ssm_recording *recording = NULL;
+    test_make_directory(root);
+    if (toy_recording_write(toy, root, false, &err) != SSM_STATUS_OK ||
+        ssm_recording_open(root, &recording, &err) != SSM_STATUS_OK) {
+        fail_msg("%s: %s: %s", err.file, err.tensor, err.message);
+    }
+    return recording;
+}
+
+void toy_recording_close(ssm_recording *recording, const char *root)
+{
+    ssm_recording_close(recording);
+    test_remove_directory(root);
 }

@@ -4,7 +4,10 @@
 
 #include <stdint.h>
 
+#include <ssmscope/recording.h>
+
 #include "recording/writer.h"
+#include "test_paths.h"
 
 enum { TOY_DOMAINS_MAX = 4 };
 
@@ -35,6 +38,10 @@ void toy_delta(const toy_recording *toy, int64_t window, int64_t layer, float *o
 /* Writes (or resumes) the whole recording. */
 ssm_status toy_recording_write(const toy_recording *toy, const char *directory, bool resume,
                                ssm_error *err);
+/* Writes it into a fresh directory, root, and opens it; fails the test on any error. */
+ssm_recording *toy_recording_open(const toy_recording *toy, char root[TEST_PATH_MAX]);
+/* Closes it and removes the directory. */
+void toy_recording_close(ssm_recording *recording, const char *root);
 /* The same plan with other `extra` fields; the writer is given back after create. Owner: caller. */
 ssm_status toy_recording_create(const toy_recording *toy, const char *directory, bool resume,
                                 const char *command, ssm__recording_writer **out, ssm_error *err);

@@ -285,25 +285,6 @@ static void near(const char *what, int64_t layer, int64_t r, double got, double 
     }
 }
 
-static ssm_recording *open_toy(const toy_recording *toy, char root[TEST_PATH_MAX])
-{
-    ssm_error err;
-    ssm_error_clear(&err);
-    ssm_recording *recording = NULL;
-    test_make_directory(root);
-    if (toy_recording_write(toy, root, false, &err) != SSM_STATUS_OK ||
-        ssm_recording_open(root, &recording, &err) != SSM_STATUS_OK) {
-        fail_msg("%s: %s: %s", err.file, err.tensor, err.message);
-    }
-    return recording;
-}
-
-static void close_toy(ssm_recording *recording, const char *root)
-{
-    ssm_recording_close(recording);
-    test_remove_directory(root);
-}
-
 static void compare_budget(const toy_recording *toy, const naive_layer *layer, int64_t number,
                            const ssm_budget_metrics *got)
 {
@@ -338,7 +319,7 @@ static void every_metric_agrees_with_the_naive_one(void **state)
     toy_recording toy = toy_recording_shape();
     toy.window = 330; /* five blocks and ten tokens */
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     ssm_metrics got;
     assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
                      SSM_STATUS_OK);
@@ -382,7 +363,7 @@ static void every_metric_agrees_with_the_naive_one(void **state)
         naive_free(layers[i]);
     }
     ssm_metrics_free(&got);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 static int by_value(const void *a, const void *b)
@@ -400,7 +381,7 @@ static void participation_and_time_constants(void **state)
     toy.channels = 1;
     toy.d_state = 7;
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     ssm_metrics got;
     assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
                      SSM_STATUS_OK);
@@ -427,7 +408,7 @@ static void participation_and_time_constants(void **state)
     near("fifth decile", 2, 0, got.layers[2].time_constant_deciles[4], tau[3]);
     naive_free(layer);
     ssm_metrics_free(&got);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 /* ---- what a recording does not support ------------------------------------------------------ */
@@ -438,7 +419,7 @@ static void without_gram_only_the_full_errors_are_missing(void **state)
     toy_recording toy = toy_recording_shape();
     toy.no_gram = true;
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     ssm_metrics got;
     assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
                      SSM_STATUS_OK);
@@ -457,7 +438,7 @@ static void without_gram_only_the_full_errors_are_missing(void **state)
     assert_true(isnan(got.gram_diagonal_max_deviation));
     naive_free(layer);
     ssm_metrics_free(&got);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 int main(void)

@@ -21,25 +21,6 @@ int fsync(int descriptor)
     return 0;
 }
 
-static ssm_recording *open_toy(const toy_recording *toy, char root[TEST_PATH_MAX])
-{
-    ssm_error err;
-    ssm_error_clear(&err);
-    ssm_recording *recording = NULL;
-    test_make_directory(root);
-    if (toy_recording_write(toy, root, false, &err) != SSM_STATUS_OK ||
-        ssm_recording_open(root, &recording, &err) != SSM_STATUS_OK) {
-        fail_msg("%s: %s: %s", err.file, err.tensor, err.message);
-    }
-    return recording;
-}
-
-static void close_toy(ssm_recording *recording, const char *root)
-{
-    ssm_recording_close(recording);
-    test_remove_directory(root);
-}
-
 /* ---- what a recording does not support ------------------------------------------------------ */
 
 static void one_domain_has_no_cross_churn(void **state)
@@ -50,7 +31,7 @@ static void one_domain_has_no_cross_churn(void **state)
     toy.calibration = 0;
     toy.window = 60; /* one block: no halves, no lags */
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     ssm_metrics got;
     assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
                      SSM_STATUS_OK);
@@ -64,7 +45,7 @@ static void one_domain_has_no_cross_churn(void **state)
     assert_true(isnan(got.diagonal_identity_max_violation));
     assert_true(budget->error_diag > 0 && got.layers[0].participation_median >= 1);
     ssm_metrics_free(&got);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 static void one_evaluation_window_has_no_instability(void **state)
@@ -74,14 +55,14 @@ static void one_evaluation_window_has_no_instability(void **state)
     toy.n_domains = 1;
     toy.evaluation = 1;
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     ssm_metrics got;
     assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
                      SSM_STATUS_OK);
     assert_true(isnan(got.layers[0].budgets[0].instability_by_decile[5]));
     assert_true(isnan(got.layers[0].budgets[0].churn_within) && got.layers[0].budgets[0].rho > 0);
     ssm_metrics_free(&got);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 static void some_layers_give_those_layers(void **state)
@@ -91,10 +72,10 @@ static void some_layers_give_those_layers(void **state)
     toy_recording toy = toy_recording_shape();
     char whole_root[TEST_PATH_MAX];
     char some_root[TEST_PATH_MAX];
-    ssm_recording *whole = open_toy(&toy, whole_root);
+    ssm_recording *whole = toy_recording_open(&toy, whole_root);
     toy.layers = layers;
     toy.n_recorded = 2;
-    ssm_recording *some = open_toy(&toy, some_root);
+    ssm_recording *some = toy_recording_open(&toy, some_root);
     ssm_metrics a;
     ssm_metrics b;
     assert_int_equal(ssm_metrics_compute(whole, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &a, NULL),
@@ -109,8 +90,8 @@ static void some_layers_give_those_layers(void **state)
                 (double)across->migrating_layers[across->n_migrating - 1] / 2.0);
     ssm_metrics_free(&a);
     ssm_metrics_free(&b);
-    close_toy(whole, whole_root);
-    close_toy(some, some_root);
+    toy_recording_close(whole, whole_root);
+    toy_recording_close(some, some_root);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------- */
@@ -120,7 +101,7 @@ static void bad_requests_are_refused(void **state)
     (void)state;
     toy_recording toy = toy_recording_shape();
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     const struct {
         int64_t budgets[2], count;
         const char *message;
@@ -139,13 +120,13 @@ static void bad_requests_are_refused(void **state)
         assert_non_null(strstr(err.message, cases[i].message));
         assert_null(got.layers);
     }
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
     toy.evaluation = 0;
-    recording = open_toy(&toy, root);
+    recording = toy_recording_open(&toy, root);
     ssm_metrics got;
     assert_int_equal(ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, NULL, &got, NULL),
                      SSM_STATUS_USAGE);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 static bool stop_at_layer_one(void *context, const char *what, int64_t done, int64_t total,
@@ -162,7 +143,7 @@ static void an_interruption_stops(void **state)
     (void)state;
     toy_recording toy = toy_recording_shape();
     char root[TEST_PATH_MAX];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     int64_t total = 0;
     ssm_progress progress = {&total, stop_at_layer_one};
     ssm_metrics got;
@@ -170,7 +151,7 @@ static void an_interruption_stops(void **state)
         ssm_metrics_compute(recording, SSM_SCOPE_DEFAULT, NULL, 0, &progress, &got, NULL),
         SSM_STATUS_INTERRUPTED);
     assert_int_equal(total, 3);
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 static void default_budgets(void **state)

@@ -14,21 +14,6 @@
 #include "test_paths.h"
 #include "toy_recording.h"
 
-static ssm_recording *open_toy(const toy_recording *toy, char root[TEST_PATH_MAX])
-{
-    ssm_recording *recording = NULL;
-    test_make_directory(root);
-    assert_int_equal(toy_recording_write(toy, root, false, NULL), SSM_STATUS_OK);
-    assert_int_equal(ssm_recording_open(root, &recording, NULL), SSM_STATUS_OK);
-    return recording;
-}
-
-static void close_toy(ssm_recording *recording, const char *root)
-{
-    ssm_recording_close(recording);
-    test_remove_directory(root);
-}
-
 /* Mode i is kept when fewer than r modes have a higher sum of m² over the calibration windows. */
 static void expect_static(const toy_recording *toy, int64_t layer, int64_t r, const uint8_t *keep)
 {
@@ -66,7 +51,7 @@ static void the_static_rule_keeps_the_highest_calibration_energies(void **state)
     toy_recording toy = toy_recording_shape();
     char root[TEST_PATH_MAX];
     char path[TEST_PATH_MAX * 2];
-    ssm_recording *recording = open_toy(&toy, root);
+    ssm_recording *recording = toy_recording_open(&toy, root);
     for (int64_t r = 1; r <= toy.d_state; r++) {
         ssm_mask mask;
         ssm_select_options options = {
@@ -84,7 +69,7 @@ static void the_static_rule_keeps_the_highest_calibration_energies(void **state)
         assert_int_equal(ssm_mask_write(&mask, path, "test", NULL), SSM_STATUS_OK);
         ssm_mask_free(&mask);
     }
-    close_toy(recording, root);
+    toy_recording_close(recording, root);
 }
 
 static void requests_that_cannot_be_met_are_refused(void **state)
@@ -127,7 +112,7 @@ static void requests_that_cannot_be_met_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char root[TEST_PATH_MAX];
-        ssm_recording *recording = open_toy(cases[i].toy, root);
+        ssm_recording *recording = toy_recording_open(cases[i].toy, root);
         ssm_mask mask;
         ssm_error err;
         ssm_error_clear(&err);
@@ -137,7 +122,7 @@ static void requests_that_cannot_be_met_are_refused(void **state)
             fail_msg("expected '%s', found status %d and '%s'", cases[i].message, (int)status,
                      err.message);
         }
-        close_toy(recording, root);
+        toy_recording_close(recording, root);
     }
 }
 
