@@ -1,19 +1,8 @@
 #!/usr/bin/env bash
 # A full disk, a read-only directory, a full stdout: status 1, a message that names the file, nothing
-# half-written, and after making room the recording resumes to the same bytes. The small disks are
-# tmpfs mounts in a mount namespace of our own.
+# half-written, and after making room the recording resumes to the same bytes.
 set -euo pipefail
-if [ "${IN_NAMESPACE:-}" != yes ]; then
-    enter=(unshare --mount)
-    [ "$(id -u)" -eq 0 ] || enter=(unshare --map-root-user --mount)
-    if ! "${enter[@]}" sh -c 'd=$(mktemp -d) && mount -t tmpfs -o size=64k none "$d" &&
-        mount -o remount,size=128k "$d" && umount "$d" && rmdir "$d"' 2>/dev/null; then
-        echo "skipped: a small tmpfs cannot be mounted here"
-        exit 77
-    fi
-    export IN_NAMESPACE=yes
-    exec "${enter[@]}" bash "$0"
-fi
+source "$(dirname "$0")/_small_disk.sh"
 scratch=$(mktemp -d)
 trap 'umount "$scratch/disk" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 fail() { echo "disk_full: $*" >&2; exit 1; }

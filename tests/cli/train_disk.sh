@@ -1,18 +1,7 @@
 #!/usr/bin/env bash
 # A full disk at a checkpoint of training: status 1, the file and the cause are named, nothing is
-# half-written, and after making room the run resumes to the same bytes. The small disk is a tmpfs in
-# a mount namespace of our own.
-if [ "${IN_NAMESPACE:-}" != yes ]; then
-    enter=(unshare --mount)
-    [ "$(id -u)" -eq 0 ] || enter=(unshare --map-root-user --mount)
-    if ! "${enter[@]}" sh -c 'd=$(mktemp -d) && mount -t tmpfs -o size=64k none "$d" &&
-        mount -o remount,size=128k "$d" && umount "$d" && rmdir "$d"' 2>/dev/null; then
-        echo "skipped: a small tmpfs cannot be mounted here"
-        exit 77
-    fi
-    export IN_NAMESPACE=yes
-    exec "${enter[@]}" bash "$0"
-fi
+# half-written, and after making room the run resumes to the same bytes.
+source "$(dirname "$0")/_small_disk.sh"
 source "$(dirname "$0")/_common.sh"
 trap 'umount "$scratch/disk" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 cd "$scratch"
