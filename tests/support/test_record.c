@@ -97,6 +97,19 @@ void record_into(const record_subject *subject, const char *directory,
     check(ssm_record(subject->model, &subject->corpus, directory, options, &err), &err, "record");
 }
 
+ssm_recording *record_and_open(const record_subject *subject, const ssm_record_options *options,
+                               char directory[TEST_PATH_MAX])
+{
+    char path[TEST_PATH_MAX + 8];
+    ssm_recording *recording = NULL;
+    ssm_error err;
+    ssm_error_clear(&err);
+    snprintf(path, sizeof path, "%s/rec", test_make_directory(directory));
+    record_into(subject, path, options);
+    check(ssm_recording_open(path, &recording, &err), &err, "open");
+    return recording;
+}
+
 double *record_field(ssm_recording *recording, int64_t window, int64_t layer, const char *field,
                      int64_t count)
 {

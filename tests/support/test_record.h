@@ -29,6 +29,9 @@ void record_subject_free(record_subject *subject);
 
 void record_into(const record_subject *subject, const char *directory,
                  const ssm_record_options *options);
+/* The same into directory/rec of a fresh directory, and opens it. Owner of both: the caller. */
+ssm_recording *record_and_open(const record_subject *subject, const ssm_record_options *options,
+                               char directory[TEST_PATH_MAX]);
 
 /* `count` numbers of a field of a layer, in float64. Owner: the caller, free. */
 double *record_field(ssm_recording *recording, int64_t window, int64_t layer, const char *field,

@@ -64,11 +64,7 @@ static void set_up(fixture *f, const subject_case *about)
     f->sets = strcmp(about->scope, "layer") == 0   ? 1
               : strcmp(about->scope, "group") == 0 ? f->config->n_groups
                                                    : f->rows;
-    test_make_directory(f->directory);
-    char path[2 * TEST_PATH_MAX];
-    snprintf(path, sizeof path, "%s/rec", f->directory);
-    record_into(&f->subject, path, &options);
-    assert_int_equal(ssm_recording_open(path, &f->recording, NULL), SSM_STATUS_OK);
+    f->recording = record_and_open(&f->subject, &options, f->directory);
 }
 
 static void tear_down(fixture *f)
@@ -113,13 +109,8 @@ static void add_recorded(const fixture *f, const int32_t *ids, int64_t tokens, d
     const int64_t width = f->rows * f->config->d_state;
     const int64_t blocks = channels ? 1 : (tokens + 63) / 64;
     char root[TEST_PATH_MAX];
-    char path[2 * TEST_PATH_MAX];
-    ssm_recording *recording = NULL;
     memcpy(one.corpus.domains[0].ids.data, ids, (size_t)tokens * sizeof *ids);
-    test_make_directory(root);
-    snprintf(path, sizeof path, "%s/rec", root);
-    record_into(&one, path, &options);
-    assert_int_equal(ssm_recording_open(path, &recording, NULL), SSM_STATUS_OK);
+    ssm_recording *recording = record_and_open(&one, &options, root);
     const ssm_recording_info *info = ssm_recording_get_info(recording);
     for (int64_t k = 0; k < info->n_recorded; k++) {
         double *energies = record_field(recording, 0, info->layers[k],

@@ -137,7 +137,6 @@ typedef struct fixture {
 static void set_up(fixture *f, bool heads)
 {
     const ssm_record_options options = {.window = WINDOW, .calibration_windows = 1};
-    char path[2 * TEST_PATH_MAX];
     *f = (fixture){.subject = record_random(create_model(heads), 2, TOKENS, 0)};
     int32_t *a = f->subject.corpus.domains[0].ids.data;
     int32_t *b = f->subject.corpus.domains[1].ids.data;
@@ -147,10 +146,7 @@ static void set_up(fixture *f, bool heads)
     b = put(put(put(b, 32, 0, 0), 0, 32, 0), 0, 33, 31);  /* 32, 0, 0; 32, 32, 0; 32, 65, 31 */
     assert_ptr_equal(a, f->subject.corpus.domains[0].ids.data + TOKENS);
     assert_ptr_equal(b, f->subject.corpus.domains[1].ids.data + TOKENS);
-    test_make_directory(f->directory);
-    snprintf(path, sizeof path, "%s/rec", f->directory);
-    record_into(&f->subject, path, &options);
-    assert_int_equal(ssm_recording_open(path, &f->recording, NULL), SSM_STATUS_OK);
+    f->recording = record_and_open(&f->subject, &options, f->directory);
 }
 
 static void tear_down(fixture *f)

@@ -30,14 +30,11 @@ static fixture fixture_create(const char *golden)
 {
     fixture f = {.subject = golden == NULL ? record_toy(SSM_ISA_AUTO, 1, 700)
                                            : record_golden(golden, SSM_ISA_AUTO, 1, 700)};
-    char path[TEST_PATH_MAX + 8];
     const ssm_record_options options = {
         .window = WINDOW, .calibration_windows = CALIBRATION, .evaluation_windows = 1};
     f.config = ssm_model_config(f.subject.model);
     f.width = f.config->n_heads > 0 ? f.config->d_ssm : f.config->d_inner;
-    snprintf(path, sizeof path, "%s/rec", test_make_directory(f.root));
-    record_into(&f.subject, path, &options);
-    assert_int_equal(ssm_recording_open(path, &f.recording, NULL), SSM_STATUS_OK);
+    f.recording = record_and_open(&f.subject, &options, f.root);
     f.ids = f.subject.corpus.domains[0].ids.data + CALIBRATION * WINDOW;
     return f;
 }

@@ -31,13 +31,9 @@ static void set_up(fixture *f, record_subject subject, int64_t calibration)
                                         .calibration_windows = calibration,
                                         .evaluation_windows = 1,
                                         .no_gram = true};
-    char path[2 * TEST_PATH_MAX];
     *f = (fixture){.subject = subject};
     f->config = ssm_model_config(subject.model);
-    test_make_directory(f->directory);
-    snprintf(path, sizeof path, "%s/rec", f->directory);
-    record_into(&f->subject, path, &options);
-    assert_int_equal(ssm_recording_open(path, &f->recording, NULL), SSM_STATUS_OK);
+    f->recording = record_and_open(&f->subject, &options, f->directory);
 }
 
 static void tear_down(fixture *f)
