@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/weights.h"
+#include "tokenizer/byte_level.h"
 #include "train/mimetic.h"
 
 /* ---- a checkpoint ---------------------------------------------------------------------------- */
@@ -146,37 +147,14 @@ ssm_status ssm__first_weights(ssm__network *network, const ssm_recipe *recipe, s
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-/* UTF-8 of what stands for a byte in byte-level vocabularies: itself where it is printable Latin-1,
- * else the next of U+0100, U+0101, … in order of the bytes (the table of GPT-2's encoder). */
-static void byte_character(int byte, char out[3])
-{
-    int code = 256;
-    for (int b = 0; b <= byte; b++) {
-        const bool printable =
-            (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
-        if (b == byte) {
-            code = printable ? b : code;
-        } else {
-            code += !printable;
-        }
-    }
-    if (code < 0x80) {
-        out[0] = (char)code;
-        out[1] = '\0';
-    } else {
-        out[0] = (char)(0xC0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3F));
-        out[2] = '\0';
-    }
-}
-
 /* A BPE without merges whose token b is the byte b. NULL: out of memory. */
 static json_t *byte_tokenizer(void)
 {
     json_t *vocab = json_object();
     for (int byte = 0; vocab != NULL && byte < 256; byte++) {
-        char key[3];
-        byte_character(byte, key);
+        const unsigned char text = (unsigned char)byte;
+        char key[3] = "";
+        (void)ssm__bytes_to_chars(&text, 1, (unsigned char *)key);
         if (json_object_set_new(vocab, key, json_integer(byte)) != 0) {
             json_decref(vocab);
             vocab = NULL;

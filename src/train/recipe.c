@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 
 enum { LARGEST = 1 << 24, RECIPE_BYTES = 1 << 22 };
 
@@ -522,43 +523,21 @@ char *ssm_recipe_text(const ssm_recipe *recipe)
     return text;
 }
 
-/* A text that grows; NULL after a failed allocation. */
-static bool append(char **text, size_t *used, const char *more)
-{
-    const size_t bytes = strlen(more);
-    char *grown = realloc(*text, *used + bytes + 1);
-    if (grown == NULL) {
-        free(*text);
-        *text = NULL;
-        return false;
-    }
-    memcpy(grown + *used, more, bytes + 1);
-    *text = grown;
-    *used += bytes;
-    return true;
-}
-
 char *ssm_recipe_keys(void)
 {
-    char *text = NULL;
-    size_t used = 0;
-    if (!append(&text, &used, "seed: a whole number of 0 or more, default 0\n")) {
-        return NULL;
-    }
+    ssm__text text = {0};
+    char *out = NULL;
+    ssm__text_add(&text, "seed: a whole number of 0 or more, default 0\n");
     for (int i = 0; i < SECTIONS; i++) {
         for (int64_t k = 0; k < sections[i].table.count; k++) {
             const ssm__setting *setting = &sections[i].table.settings[k];
             char allowed[128];
-            char line[512];
             ssm__setting_allowed(setting, allowed);
-            snprintf(line, sizeof line, "%s.%s: %s; %s%s%s\n", sections[i].table.owner,
-                     setting->key, setting->help, allowed,
-                     setting->fallback == NULL ? "" : ", default ",
-                     setting->fallback == NULL ? "" : setting->fallback);
-            if (!append(&text, &used, line)) {
-                return NULL;
-            }
+            ssm__text_format(&text, "%s.%s: %s; %s%s%s\n", sections[i].table.owner, setting->key,
+                             setting->help, allowed, setting->fallback == NULL ? "" : ", default ",
+                             setting->fallback == NULL ? "" : setting->fallback);
         }
     }
-    return text;
+    (void)ssm__text_take(&text, &out, NULL); /* NULL says enough */
+    return out;
 }
