@@ -58,60 +58,17 @@ static ssm_status wait_a_little(const work *w, ssm_error *err)
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
-static void print_value(const json_t *value, char out[96])
-{
-    char *text =
-        value == NULL
-            ? NULL
-            : ssm__json_print(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    snprintf(out, 96, "%.90s", value == NULL ? "not set" : text == NULL ? "?" : text);
-    free(text);
-}
-
-/* "recipe.optimiser.lr is 0.002, was 0.001; …", at most `size` bytes. An experiment is four deep.
- */
-static void describe(const char *place, const json_t *was, const json_t *is, char *out, size_t size)
-{
-    const json_t *both[] = {is, was};
-    if (json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is)) {
-        return;
-    }
-    if (!json_is_object(was) || !json_is_object(is)) {
-        char old[96], new[96];
-        const size_t used = strlen(out);
-        print_value(was, old);
-        print_value(is, new);
-        snprintf(out + used, size - used, "%s%s is %s, was %s", used == 0 ? "" : "; ", place, new,
-                 old);
-        return;
-    }
-    for (int i = 0; i < 2; i++) {
-        const char *key;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)both[i], key, value)
-        {
-            char inner[256];
-            if (i == 0 || json_object_get(is, key) == NULL) {
-                snprintf(inner, sizeof inner, "%.120s%s%.120s", place, place[0] == '\0' ? "" : ".",
-                         key);
-                describe(inner, json_object_get(was, key), json_object_get(is, key), out, size);
-            }
-        }
-    }
-}
-
 static ssm_status compare(const char *path, const char *text, ssm_error *err)
 {
     json_t *was = NULL, *is = NULL;
-    char differences[800] = "";
+    char differences[800];
     SSM__TRY(ssm__json_read(path, RESULT_BYTES, SSM__JSON_STRICT, &was, err));
     ssm_status status = ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &is, err);
-    if (status == SSM_STATUS_OK) {
-        describe("", was, is, differences, sizeof differences);
-    }
+    const bool other =
+        status == SSM_STATUS_OK && ssm__json_differs(was, is, differences, sizeof differences);
     json_decref(was);
     json_decref(is);
-    if (differences[0] != '\0') {
+    if (other) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
                          "the directory holds another experiment: %s; choose another directory",
                          differences);

@@ -76,9 +76,9 @@ ssm_status ssm__recipe_from_memory(const char *place, const char *text, size_t b
 json_t *ssm__recipe_json(const ssm_recipe *recipe, const ssm_train_task *task);
 /* Digits that all reals of an object need to be read back exactly. */
 size_t ssm__json_digits(const json_t *root);
-/* "optimiser.lr is 0.002, was 0.001; …" of two recipes as ssm__recipe_json writes them, at most
- * `size` bytes; false: they say the same. */
-bool ssm__recipe_differs(const json_t *was, const json_t *is, char *out, size_t size);
+/* "optimiser.lr is 0.002, was 0.001; …" of two recipes as ssm__recipe_json writes them, or of two
+ * experiments, at most `size` bytes; false: they say the same. */
+bool ssm__json_differs(const json_t *was, const json_t *is, char *out, size_t size);
 
 /* What one key says about another: looked at when a recipe is read and when it is run, not by
  * ssm_recipe_set, so that two keys can be set one after the other. Errors: USAGE. */

@@ -1,4 +1,5 @@
-/* train/recipe_compare.c: what two recipes differ in, and how many digits one needs. */
+/* train/recipe_compare.c: what two recipes or experiments differ in, and how many digits one
+ * needs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,52 +44,40 @@ static void print_value(const json_t *value, char out[96])
     free(text);
 }
 
-static void note(const char *section_name, const char *key, const json_t *was, const json_t *is,
-                 char *out, size_t size)
+/* As deep as the newer one is. */
+static void describe(const char *place, const json_t *was, const json_t *is, char *out, size_t size)
 {
-    char old[96], new[96];
-    const size_t used = strlen(out);
+    const json_t *both[] = {is, was};
     if (json_equal((json_t *)(uintptr_t)was, (json_t *)(uintptr_t)is)) {
         return;
     }
-    print_value(was, old);
-    print_value(is, new);
-    snprintf(out + used, size - used, "%s%s%s%s is %s, was %s", used == 0 ? "" : "; ", section_name,
-             section_name[0] == '\0' ? "" : ".", key, new, old);
-}
-
-static void compare_objects(const char *name, const json_t *was, const json_t *is, char *out,
-                            size_t size)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)is, key, value)
-    {
-        const json_t *old = json_object_get(was, key);
-        if (!json_is_object(value) || !json_is_object(old)) {
-            note(name, key, old, value, out, size);
+    if (!json_is_object(was) || !json_is_object(is)) {
+        char old[96], new[96];
+        const size_t used = strlen(out);
+        print_value(was, old);
+        print_value(is, new);
+        snprintf(out + used, size - used, "%s%s is %s, was %s", used == 0 ? "" : "; ", place, new,
+                 old);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)both[i], key, value)
+        {
+            char inner[256];
+            if (i == 0 || json_object_get(is, key) == NULL) {
+                snprintf(inner, sizeof inner, "%.120s%s%.120s", place, place[0] == '\0' ? "" : ".",
+                         key);
+                describe(inner, json_object_get(was, key), json_object_get(is, key), out, size);
+            }
         }
     }
-    json_object_foreach((json_t *)(uintptr_t)was, key, value)
-    {
-        if (json_object_get(is, key) == NULL) {
-            note(name, key, value, NULL, out, size);
-        }
-    }
 }
 
-bool ssm__recipe_differs(const json_t *was, const json_t *is, char *out, size_t size)
+bool ssm__json_differs(const json_t *was, const json_t *is, char *out, size_t size)
 {
-    const char *key;
-    json_t *value;
     out[0] = '\0';
-    compare_objects("", was, is, out, size);
-    json_object_foreach((json_t *)(uintptr_t)is, key, value)
-    {
-        const json_t *old = json_object_get(was, key);
-        if (json_is_object(value) && json_is_object(old)) {
-            compare_objects(key, old, value, out, size);
-        }
-    }
+    describe("", was, is, out, size);
     return out[0] != '\0';
 }

@@ -102,7 +102,7 @@ static ssm_status check_recipe(const ssm_safetensors *file, const char *path, co
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "holds no recipe");
     }
     SSM__TRY(ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &was, err));
-    const bool other = ssm__recipe_differs(was, recipe, differences, sizeof differences);
+    const bool other = ssm__json_differs(was, recipe, differences, sizeof differences);
     json_decref(was);
     if (other) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),

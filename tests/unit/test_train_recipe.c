@@ -122,8 +122,8 @@ static void test_setting(void **state)
 
     json_t *was = ssm__recipe_json(copy, NULL), *is = ssm__recipe_json(recipe, NULL);
     char differences[400];
-    assert_false(ssm__recipe_differs(was, was, differences, sizeof differences));
-    assert_true(ssm__recipe_differs(was, is, differences, sizeof differences));
+    assert_false(ssm__json_differs(was, was, differences, sizeof differences));
+    assert_true(ssm__json_differs(was, is, differences, sizeof differences));
     assert_non_null(strstr(differences, "optimiser.lr is 0.25, was 0.001"));
     assert_non_null(strstr(differences, "seed is 7, was 0"));
     assert_non_null(strstr(differences, "task.max is 9, was not set"));
