@@ -95,6 +95,8 @@ typedef struct ssm__duration {
     double seconds, cpu_seconds;
 } ssm__duration;
 
+/* Both clocks now; durations are differences. */
+ssm__duration ssm__duration_now(void);
 /* Of each run, by a few steps of every size of network; kept in `directory`/timing.json. durations
  * [count]. Errors: those of ssm_train. */
 ssm_status ssm__durations(const ssm_experiment *e, const ssm__experiment_run *runs, int64_t count,

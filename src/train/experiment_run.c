@@ -31,18 +31,6 @@ typedef struct work {
     char *text, *table;
 } work;
 
-static double read_clock(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static ssm__duration now(void)
-{
-    return (ssm__duration){read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_PROCESS_CPUTIME_ID)};
-}
-
 /* Half a second, unless the work is to stop. */
 static ssm_status wait_a_little(const work *w, ssm_error *err)
 {
@@ -251,7 +239,7 @@ static double seconds_left(const work *w, double share)
     double left = 0;
     const double now_expected = share * w->durations[w->current].seconds;
     const double expected = w->expected + now_expected;
-    const double took = now().seconds - w->started.seconds;
+    const double took = ssm__duration_now().seconds - w->started.seconds;
     for (int64_t i = 0; i < w->count; i++) {
         left += w->runs[i].done ? 0 : w->durations[i].seconds;
     }
@@ -276,7 +264,7 @@ static void on_line(void *context, const ssm_train_line *line)
 static ssm_status log_run(const work *w, const ssm__experiment_run *run, ssm__duration from,
                           ssm_error *err)
 {
-    const ssm__duration to = now();
+    const ssm__duration to = ssm__duration_now();
     char line[512];
     char *path = ssm__path_join(w->directory, "log.jsonl");
     if (path == NULL) {
@@ -328,7 +316,7 @@ static ssm_status train(work *w, ssm__experiment_run *run, const ssm_recipe *rec
 static ssm_status run_one(work *w, ssm__experiment_run *run, ssm_error *err)
 {
     ssm_recipe *recipe = NULL;
-    const ssm__duration from = now();
+    const ssm__duration from = ssm__duration_now();
     const int64_t tuned =
         run->tuned >= 0 ? run->tuned : ssm__tuned(w->e, w->runs, w->count, run->arm, run->cell);
     SSM__TRY(ssm__run_recipe(w->e, run, tuned, &recipe, err));
@@ -409,7 +397,7 @@ static ssm_status begin(work *w, ssm_error *err)
     SSM__TRY(ssm__durations(w->e, w->runs, w->count, w->directory, w->options, w->durations, err));
     close_directory(w);
     tell_expected(w);
-    w->started = now();
+    w->started = ssm__duration_now();
     return SSM_STATUS_OK;
 }
 
@@ -507,9 +495,9 @@ ssm_status ssm_experiment_run(const ssm_experiment *experiment, const char *dire
                               ssm_error *err)
 {
     work w = {.e = experiment, .directory = directory, .options = options, .lock = -1};
-    const ssm__duration from = now();
+    const ssm__duration from = ssm__duration_now();
     const ssm_status status = run_all(&w, err);
-    const ssm__duration to = now();
+    const ssm__duration to = ssm__duration_now();
     *out = (ssm_experiment_result){.runs = w.count,
                                    .seconds = to.seconds - from.seconds,
                                    .cpu_seconds = to.cpu_seconds - from.cpu_seconds};

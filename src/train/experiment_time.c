@@ -32,7 +32,7 @@ static double read_clock(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static ssm__duration now(void)
+ssm__duration ssm__duration_now(void)
 {
     return (ssm__duration){read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_PROCESS_CPUTIME_ID)};
 }
@@ -48,9 +48,9 @@ static void on_line(void *context, const ssm_train_line *line)
 {
     marks *m = context;
     if (line->step == 1) {
-        m->first = now();
+        m->first = ssm__duration_now();
     } else if (line->step == STEPS - 1) {
-        m->last = now();
+        m->last = ssm__duration_now();
     }
 }
 
@@ -109,7 +109,7 @@ static ssm_status time_recipe(const ssm_recipe *of, const char *directory,
         remove_run(inner); /* of a trial that was killed */
         status = ssm_train(recipe, inner, &train, &result, err);
     }
-    const ssm__duration end = now();
+    const ssm__duration end = ssm__duration_now();
     if (status == SSM_STATUS_OK) {
         const double share =
             of->evaluate.rows == 0 ? 1 : (double)of->evaluate.rows / (double)recipe->evaluate.rows;
