@@ -31,33 +31,6 @@ static const char *const probe_keys[] = {"rows", "window", "budget", NULL};
 
 /* ---- kinds of values ------------------------------------------------------------------------- */
 
-static ssm_status check_keys(const json_t *object, const char *what, const char *const *allowed,
-                             ssm_error *err)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
-    {
-        int i = 0;
-        while (allowed[i] != NULL && strcmp(allowed[i], key) != 0) {
-            i++;
-        }
-        if (allowed[i] == NULL) {
-            const char *nearest = ssm_nearest(key, allowed);
-            char all[160] = "";
-            for (int k = 0; allowed[k] != NULL; k++) {
-                const size_t used = strlen(all);
-                snprintf(all + used, sizeof all - used, "%s%s", k == 0 ? "" : ", ", allowed[k]);
-            }
-            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                             "%s has no key \"%.100s\"%s%s%s; expected %s", what, key,
-                             nearest == NULL ? "" : ", did you mean \"",
-                             nearest == NULL ? "" : nearest, nearest == NULL ? "" : "\"?", all);
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
 static ssm_status expected(const char *what, const char *is, ssm_error *err)
 {
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "%s: expected %s", what, is);
@@ -81,11 +54,8 @@ static ssm_status check_word(const char *what, const char *word, const char *con
             return SSM_STATUS_OK;
         }
     }
-    char all[200] = "";
-    for (int i = 0; allowed[i] != NULL; i++) {
-        const size_t used = strlen(all);
-        snprintf(all + used, sizeof all - used, "%s%s", i == 0 ? "" : ", ", allowed[i]);
-    }
+    char all[200];
+    ssm__list_names(allowed, all, sizeof all);
     const char *nearest = word == NULL ? NULL : ssm_nearest(word, allowed);
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "%s: no \"%.60s\"%s%s%s; expected %s",
                      what, word == NULL ? "" : word, nearest == NULL ? "" : ", did you mean \"",
@@ -255,7 +225,7 @@ static ssm_status read_tune(ssm_experiment *e, const json_t *given, ssm_error *e
             "tune", "{\"key\": …, \"values\": […], \"seeds\": […], \"measure\": …, \"size\": …}",
             err);
     }
-    SSM__TRY(check_keys(tune, "tune", tune_keys, err));
+    SSM__TRY(ssm__check_keys(tune, "tune", tune_keys, err));
     const json_t *seeds = json_object_get(tune, "seeds");
     e->tune = (ssm__tune){.key = json_string_value(json_object_get(tune, "key")),
                           .values = json_object_get(tune, "values"),
@@ -304,7 +274,7 @@ static ssm_status read_probe(ssm_experiment *e, const json_t *given, ssm_error *
     if (!json_is_object(probe)) {
         return expected("probe", "{\"rows\": …, \"window\": …, \"budget\": …}", err);
     }
-    SSM__TRY(check_keys(probe, "probe", probe_keys, err));
+    SSM__TRY(ssm__check_keys(probe, "probe", probe_keys, err));
     SSM__TRY(read_count(probe, "rows", 1 << 20, &e->probe.rows, err));
     SSM__TRY(read_count(probe, "window", 1 << 20, &e->probe.window, err));
     return read_count(probe, "budget", 4096, &e->probe.budget, err);
@@ -387,12 +357,12 @@ static ssm_status read_all(ssm_experiment *e, const json_t *given, ssm_error *er
             err, SSM_STATUS_USAGE, SSM__NOWHERE,
             "an experiment is a JSON object, {\"name\": …, \"recipe\": …, \"arms\": …}");
     }
-    SSM__TRY(check_keys(given, "an experiment", top_keys, err));
+    SSM__TRY(ssm__check_keys(given, "an experiment", top_keys, err));
     const json_t *summary = json_object_get(given, "summary");
     if (summary != NULL && !json_is_object(summary)) {
         return expected("summary", "{\"band\": …, \"against\": …}", err);
     }
-    SSM__TRY(check_keys(summary, "summary", summary_keys, err));
+    SSM__TRY(ssm__check_keys(summary, "summary", summary_keys, err));
     e->json = with_defaults(given);
     if (e->json == NULL) {
         return ssm__fail_memory(err, "an experiment", 0);

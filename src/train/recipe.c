@@ -156,28 +156,6 @@ static const char *const top_keys[] = {"seed",      "model",    "init",     "tas
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* One scalar as a setting takes it. */
-static ssm_status set_scalar(const ssm__setting_table *table, const char *key, const json_t *value,
-                             bool *given, void *object, ssm_error *err)
-{
-    char text[64];
-    if (json_is_string(value)) {
-        return ssm__settings_set(table, key, json_string_value(value), given, object, err);
-    }
-    if (json_is_boolean(value)) {
-        snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
-    } else if (json_is_integer(value)) {
-        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    } else if (json_is_real(value)) {
-        snprintf(text, sizeof text, "%.17g", json_real_value(value));
-    } else {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "%s: %s is an object; expected a number, a text or a list", table->owner,
-                         key);
-    }
-    return ssm__settings_set(table, key, text, given, object, err);
-}
-
 static ssm_status read_section(const section *which, const json_t *from, ssm_recipe *recipe,
                                ssm_error *err)
 {
@@ -191,38 +169,7 @@ static ssm_status read_section(const section *which, const json_t *from, ssm_rec
     }
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
     {
-        if (json_is_null(value)) { /* as a recipe prints what is not set */
-            continue;
-        }
-        if (!json_is_array(value)) {
-            SSM__TRY(set_scalar(&which->table, key, value, given, object, err));
-        }
-        for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
-            SSM__TRY(set_scalar(&which->table, key, json_array_get(value, i), given, object, err));
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
-static ssm_status check_top_keys(const json_t *root, ssm_error *err)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value)
-    {
-        int i = 0;
-        while (top_keys[i] != NULL && strcmp(top_keys[i], key) != 0) {
-            i++;
-        }
-        if (top_keys[i] != NULL) {
-            continue;
-        }
-        const char *nearest = ssm_nearest(key, top_keys);
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "a recipe has no key \"%.100s\"%s%s%s; expected seed, model, init, task, "
-                         "batch, optimiser, schedule, evaluate, checkpoint",
-                         key, nearest == NULL ? "" : ", did you mean \"",
-                         nearest == NULL ? "" : nearest, nearest == NULL ? "" : "\"?");
+        SSM__TRY(ssm__settings_set_json(&which->table, key, value, given, object, err));
     }
     return SSM_STATUS_OK;
 }
@@ -234,7 +181,7 @@ static ssm_status read_all(ssm_recipe *recipe, ssm_error *err)
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "a recipe is a JSON object, {\"model\": …, \"task\": …}");
     }
-    SSM__TRY(check_top_keys(root, err));
+    SSM__TRY(ssm__check_keys(root, "a recipe", top_keys, err));
     const json_t *seed = json_object_get(root, "seed");
     if (seed != NULL && (!json_is_integer(seed) || json_integer_value(seed) < 0)) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,

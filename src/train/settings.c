@@ -243,32 +243,71 @@ void ssm__settings_free(const ssm__setting_table *table, void *object)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static ssm_status fail_key(const ssm__setting_table *table, const char *key, ssm_error *err)
+void ssm__list_names(const char *const *names, char *out, size_t size)
 {
-    enum { MAX = 32 };
-    const char *keys[MAX + 1] = {NULL};
-    char list[512] = "";
-    for (int64_t i = 0; i < table->count && i < MAX; i++) {
-        const size_t used = strlen(list);
-        keys[i] = table->settings[i].key;
-        snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ", keys[i]);
+    out[0] = '\0';
+    for (int i = 0; names[i] != NULL; i++) {
+        const size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s%s", i == 0 ? "" : ", ", names[i]);
     }
-    const char *nearest = ssm_nearest(key, keys);
+}
+
+static ssm_status fail_key(const char *what, const char *noun, const char *key,
+                           const char *const *allowed, ssm_error *err)
+{
+    char list[512];
+    const char *nearest = ssm_nearest(key, allowed);
+    ssm__list_names(allowed, list, sizeof list);
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                     "%s has no setting \"%.100s\"%s%s%s; expected %s", table->owner, key,
+                     "%s has no %s \"%.100s\"%s%s%s; expected %s", what, noun, key,
                      nearest == NULL ? "" : ", did you mean \"", nearest == NULL ? "" : nearest,
                      nearest == NULL ? "" : "\"?", list);
 }
 
-ssm_status ssm__settings_set(const ssm__setting_table *table, const char *key, const char *value,
-                             bool *given, void *object, ssm_error *err)
+static ssm_status fail_setting(const ssm__setting_table *table, const char *key, ssm_error *err)
+{
+    enum { MAX = 32 };
+    const char *keys[MAX + 1] = {NULL};
+    for (int64_t i = 0; i < table->count && i < MAX; i++) {
+        keys[i] = table->settings[i].key;
+    }
+    return fail_key(table->owner, "setting", key, keys, err);
+}
+
+ssm_status ssm__check_keys(const json_t *object, const char *what, const char *const *allowed,
+                           ssm_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        int i = 0;
+        while (allowed[i] != NULL && strcmp(allowed[i], key) != 0) {
+            i++;
+        }
+        if (allowed[i] == NULL) {
+            return fail_key(what, "key", key, allowed, err);
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
+/* table->count: none has the key. */
+static int64_t find_setting(const ssm__setting_table *table, const char *key)
 {
     int64_t i = 0;
     while (i < table->count && strcmp(table->settings[i].key, key) != 0) {
         i++;
     }
+    return i;
+}
+
+ssm_status ssm__settings_set(const ssm__setting_table *table, const char *key, const char *value,
+                             bool *given, void *object, ssm_error *err)
+{
+    const int64_t i = find_setting(table, key);
     if (i == table->count) {
-        return fail_key(table, key, err);
+        return fail_setting(table, key, err);
     }
     const ssm__setting *setting = &table->settings[i];
     const bool list = setting->kind == SSM__SETTING_INTEGERS || setting->kind == SSM__SETTING_TEXTS;
@@ -281,6 +320,51 @@ ssm_status ssm__settings_set(const ssm__setting_table *table, const char *key, c
     }
     given[i] = true;
     return set_value(table, setting, value, object, err);
+}
+
+static bool takes_numbers(const ssm__setting_table *table, const char *key)
+{
+    const int64_t i = find_setting(table, key);
+    const ssm__setting_kind kind = i < table->count ? table->settings[i].kind : SSM__SETTING_TEXT;
+    return kind == SSM__SETTING_INTEGER || kind == SSM__SETTING_REAL ||
+           kind == SSM__SETTING_INTEGERS;
+}
+
+/* A value as it would stand on a command line. Numbers keep all their digits. */
+static ssm_status set_scalar(const ssm__setting_table *table, const char *key, const json_t *value,
+                             bool *given, void *object, ssm_error *err)
+{
+    char text[40];
+    if (json_is_string(value)) {
+        return ssm__settings_set(table, key, json_string_value(value), given, object, err);
+    }
+    if (json_is_integer(value)) {
+        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    } else if (json_is_real(value)) {
+        snprintf(text, sizeof text, "%.17g", json_real_value(value));
+    } else if (json_is_boolean(value) && !takes_numbers(table, key)) {
+        snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
+    } else {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "%s: \"%.100s\" is neither a number nor a string nor a list of them",
+                         table->owner, key);
+    }
+    return ssm__settings_set(table, key, text, given, object, err);
+}
+
+ssm_status ssm__settings_set_json(const ssm__setting_table *table, const char *key,
+                                  const json_t *value, bool *given, void *object, ssm_error *err)
+{
+    if (json_is_null(value)) { /* as a log or a recipe prints what is not set */
+        return SSM_STATUS_OK;
+    }
+    if (!json_is_array(value)) {
+        return set_scalar(table, key, value, given, object, err);
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        SSM__TRY(set_scalar(table, key, json_array_get(value, i), given, object, err));
+    }
+    return SSM_STATUS_OK;
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */

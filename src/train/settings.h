@@ -51,10 +51,21 @@ ssm_status ssm__settings_defaults(const ssm__setting_table *table, void *object,
  * given twice), MEMORY. */
 ssm_status ssm__settings_set(const ssm__setting_table *table, const char *key, const char *value,
                              bool *given, void *object, ssm_error *err);
+/* The same by a JSON value: a number, a text, true or false where words are taken, or a list of
+ * them, each of which is set; null leaves the setting as it is. Errors: as above; USAGE for an
+ * object. */
+ssm_status ssm__settings_set_json(const ssm__setting_table *table, const char *key,
+                                  const json_t *value, bool *given, void *object, ssm_error *err);
 void ssm__settings_free(const ssm__setting_table *table, void *object);
 /* New reference to {key: value} of all settings in the order of the table; NULL: out of memory. */
 json_t *ssm__settings_json(const ssm__setting_table *table, const void *object);
 /* "a whole number in 1 … 26", "shuffled or random", …: what a setting allows. */
 void ssm__setting_allowed(const ssm__setting *setting, char out[128]);
+
+/* "a, b, c" of a NULL-terminated list, at most `size` bytes. */
+void ssm__list_names(const char *const *names, char *out, size_t size);
+/* Errors: USAGE (`what` has a key that is not in the NULL-terminated list, with the nearest). */
+ssm_status ssm__check_keys(const json_t *object, const char *what, const char *const *allowed,
+                           ssm_error *err);
 
 #endif

@@ -84,11 +84,8 @@ static const ssm__task_kind *find_kind(const char *name)
 
 static ssm_status fail_name(const char *name, ssm_error *err)
 {
-    char list[256] = "";
-    for (int i = 0; i < KINDS; i++) {
-        const size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : ", ", names[i]);
-    }
+    char list[256];
+    ssm__list_names(names, list, sizeof list);
     const char *nearest = ssm_nearest(name, names);
     return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "unknown task \"%.100s\"%s%s%s", name,
                      nearest == NULL ? "; expected one of " : "; did you mean ",
@@ -208,27 +205,6 @@ ssm_status ssm_train_task_create(const char *name, const ssm_train_setting *sett
     return end(status, task, given, out, err);
 }
 
-/* A JSON value as it would stand on a command line. Numbers keep all their digits. */
-static ssm_status set_json(const ssm__setting_table *table, const char *key, const json_t *value,
-                           bool *given, void *object, ssm_error *err)
-{
-    char number[40];
-    if (json_is_integer(value)) {
-        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        return ssm__settings_set(table, key, number, given, object, err);
-    }
-    if (json_is_real(value)) {
-        snprintf(number, sizeof number, "%.17g", json_real_value(value));
-        return ssm__settings_set(table, key, number, given, object, err);
-    }
-    if (json_is_string(value)) {
-        return ssm__settings_set(table, key, json_string_value(value), given, object, err);
-    }
-    return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                     "%s: \"%.100s\" is neither a number nor a string nor a list of them",
-                     table->owner, key);
-}
-
 static ssm_status set_members(const json_t *object, ssm_train_task *task, bool *given,
                               ssm_error *err)
 {
@@ -237,14 +213,8 @@ static ssm_status set_members(const json_t *object, ssm_train_task *task, bool *
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
-        if (strcmp(key, "name") == 0 || json_is_null(value)) {
-            continue; /* null is how a log writes a text that was not given */
-        }
-        if (!json_is_array(value)) {
-            SSM__TRY(set_json(&table, key, value, given, task, err));
-        }
-        for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++) {
-            SSM__TRY(set_json(&table, key, json_array_get(value, i), given, task, err));
+        if (strcmp(key, "name") != 0) {
+            SSM__TRY(ssm__settings_set_json(&table, key, value, given, task, err));
         }
     }
     return SSM_STATUS_OK;
