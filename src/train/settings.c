@@ -345,9 +345,11 @@ static ssm_status set_scalar(const ssm__setting_table *table, const char *key, c
     } else if (json_is_boolean(value) && !takes_numbers(table, key)) {
         snprintf(text, sizeof text, "%s", json_is_true(value) ? "true" : "false");
     } else {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "%s: \"%.100s\" is neither a number nor a string nor a list of them",
-                         table->owner, key);
+        return ssm__fail(
+            err, SSM_STATUS_USAGE, SSM__NOWHERE,
+            "%s: \"%.100s\" is neither a number nor a text; expected a number, a text or a "
+            "list of them",
+            table->owner, key);
     }
     return ssm__settings_set(table, key, text, given, object, err);
 }
