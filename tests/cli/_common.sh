@@ -2,7 +2,8 @@
 # printed in $scratch/out and $scratch/err and its exit status in $code.
 set -euo pipefail
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+child= # started by killed_at, and still there
+trap '[ -z "$child" ] || kill -9 "$child" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 topic=$(basename "$0" .sh)
 fail() {
     echo "$topic: $*" >&2
@@ -27,5 +28,19 @@ says() { grep -qF -- "$1" "$scratch/err" || fail "stderr does not say: $1"; }
 prints() { grep -qF -- "$1" "$scratch/out" || fail "stdout does not have: $1"; }
 silent() { [ ! -s "$scratch/out" ] || fail "stdout is not empty"; }
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
+# killed_at COUNT COMMAND WORDS…: runs ssmscope until `steps`, a function of the test, prints COUNT or
+# more, then kills it; or until it has ended by itself.
+killed_at() {
+    local wanted=$1
+    shift
+    "$SSMSCOPE" "$@" >/dev/null 2>"$scratch/err" &
+    child=$!
+    while kill -0 "$child" 2>/dev/null && [ "$(steps)" -lt "$wanted" ]; do
+        sleep 0.01
+    done
+    kill -9 "$child" 2>/dev/null || true
+    wait "$child" 2>/dev/null || true
+    child=
+}
 # A piece of an example text of about BYTES.
 piece() { head -c "$2" "$SOURCE_DIR/examples/text/$1.txt"; }

@@ -2,8 +2,6 @@
 # `experiment`: arms × settings × seeds; killed and gone on with, the results are the same bytes; what is
 # refused. The moments of the kills are lines of logs, not times.
 source "$(dirname "$0")/_common.sh"
-child=
-trap '[ -z "$child" ] || kill -9 "$child" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 cd "$scratch"
 recipe='{"model": {"d_model": 16, "n_layers": 2, "d_state": 4},
   "task": {"name": "copy", "min": 1, "max": 3, "letters": 3, "length": 24, "evaluate": [2, 4]},
@@ -41,20 +39,8 @@ steps() { # lines with a step in all logs
     count=$(cat killed/runs/*/training/log.jsonl 2>/dev/null | grep -c '"step"') || true
     echo "${count:-0}"
 }
-killed_at() { # steps, options…
-    local wanted=$1
-    shift
-    "$SSMSCOPE" experiment run toy.json -o killed --quiet "$@" >/dev/null 2>"$scratch/err" &
-    child=$!
-    while kill -0 "$child" 2>/dev/null && [ "$(steps)" -lt "$wanted" ]; do
-        sleep 0.01
-    done
-    kill -9 "$child" 2>/dev/null || true
-    wait "$child" 2>/dev/null || true
-    child=
-}
 for at in 1 7 40 70; do
-    killed_at "$at" --threads $((at % 2 + 1))
+    killed_at "$at" experiment run toy.json -o killed --quiet --threads $((at % 2 + 1))
 done
 expect 0 experiment run toy.json -o killed
 for file in results.json results.csv results.md experiment.json; do

@@ -2,8 +2,6 @@
 # A run of training that is killed, again and again, resumes to the bytes of one that was never stopped.
 # The moments are lines of the log, not times.
 source "$(dirname "$0")/_common.sh"
-child=
-trap '[ -z "$child" ] || kill -9 "$child" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 cd "$scratch"
 cat >recipe.json <<'RECIPE'
 {"seed": 3, "model": {"d_model": 24, "n_layers": 2, "d_state": 8, "dropout": 0.1},
@@ -19,21 +17,9 @@ lines() { # directory
     count=$(grep -c '"step"' "$1/training/log.jsonl" 2>/dev/null) || true
     echo "${count:-0}"
 }
-# Runs until the log has so many lines, then kills; status 0 when it had ended by itself.
-killed_at() { # lines, options…
-    local wanted=$1
-    shift
-    "$SSMSCOPE" train recipe.json -o killed --quiet "$@" >/dev/null 2>"$scratch/err" &
-    child=$!
-    while kill -0 "$child" 2>/dev/null && [ "$(lines killed)" -lt "$wanted" ]; do
-        sleep 0.01
-    done
-    kill -9 "$child" 2>/dev/null || true
-    wait "$child" 2>/dev/null || true
-    child=
-}
+steps() { lines killed; }
 for at in 1 4 5 11 17 23 29 36; do
-    killed_at "$at" --resume --threads $((at % 3 + 1))
+    killed_at "$at" train recipe.json -o killed --quiet --resume --threads $((at % 3 + 1))
 done
 printf '{"step":39,"lo' >>killed/training/log.jsonl # a line that was cut short
 expect 0 train recipe.json -o killed --resume
