@@ -67,8 +67,7 @@ typedef struct size_job {
     int64_t size, examples;
     ssm__pass *pass;
     ssm_train_batch batch;
-    int32_t *predictions;
-    float *outputs;
+    int32_t *predictions; /* NULL: vectors */
     ssm_train_score score;
     ssm__loss loss;
 } size_job;
@@ -77,13 +76,12 @@ static ssm_status run_batch(size_job *job, int64_t first, ssm_error *err)
 {
     char what[96];
     ssm__loss loss;
-    const bool vectors = job->config->loss == SSM_TRAIN_VECTORS;
     snprintf(what, sizeof what, "evaluation of size %" PRId64 ", example %" PRId64, job->size,
              first);
     ssm_train_task_examples(job->task, job->size, first, &job->batch);
     SSM__TRY(ssm__check_batch(job->config, &job->batch, what, err));
     job->batch.rows = ssm__least(job->batch.rows, job->examples - first);
-    ssm__pass_evaluate(job->pass, &job->batch, &loss, job->predictions, job->outputs);
+    ssm__pass_evaluate(job->pass, &job->batch, &loss, job->predictions, NULL);
     if (!isfinite(loss.sum)) {
         char bad[256] = "the loss is not finite";
         ssm__pass_not_finite(job->pass, bad, sizeof bad);
@@ -91,9 +89,7 @@ static ssm_status run_batch(size_job *job, int64_t first, ssm_error *err)
     }
     job->loss.sum += loss.sum;
     job->loss.count += loss.count;
-    if (vectors) {
-        ssm_train_score_add_vectors(&job->score, job->task, &job->batch, job->outputs);
-    } else {
+    if (job->predictions != NULL) {
         ssm_train_score_add(&job->score, job->task, &job->batch, job->predictions);
     }
     return SSM_STATUS_OK;
@@ -105,12 +101,12 @@ static ssm_status run_size(size_job *job, int64_t rows, ssm_error *err)
     SSM__TRY(ssm_train_task_length(job->task, job->size, &length, err));
     SSM__TRY(ssm_train_batch_create(job->task, rows, length, &job->batch, err));
     SSM__TRY(ssm__pass_create(job->network, length, false, &job->pass, err));
-    const bool vectors = job->config->loss == SSM_TRAIN_VECTORS;
-    const size_t tokens = (size_t)(rows * length);
-    job->predictions = calloc(tokens, sizeof *job->predictions);
-    job->outputs = vectors ? calloc(tokens * (size_t)job->config->n_outputs, sizeof(float)) : NULL;
-    if (job->predictions == NULL || (vectors && job->outputs == NULL)) {
-        return ssm__fail_memory(err, "predictions", tokens * sizeof *job->predictions);
+    if (job->config->loss != SSM_TRAIN_VECTORS) { /* of vectors there is the loss alone */
+        const size_t tokens = (size_t)(rows * length);
+        job->predictions = calloc(tokens, sizeof *job->predictions);
+        if (job->predictions == NULL) {
+            return ssm__fail_memory(err, "predictions", tokens * sizeof *job->predictions);
+        }
     }
     for (int64_t first = 0; first < job->examples; first += rows) {
         job->batch.rows = rows;
@@ -149,7 +145,6 @@ static ssm_status add_size(size_job *job, int64_t rows, json_t *into, ssm_error 
     ssm__pass_free(job->pass);
     ssm_train_batch_free(&job->batch);
     free(job->predictions);
-    free(job->outputs);
     return status;
 }
 
