@@ -294,6 +294,20 @@ void ssm_train_task_label(const ssm_train_task *task, int32_t label, char *out, 
 
 /* ---- for the tasks --------------------------------------------------------------------------- */
 
+int64_t ssm__task_size_is_length(const ssm_train_task *task, int64_t size)
+{
+    (void)task;
+    return size;
+}
+
+void ssm__task_gives_ids(ssm_train_task *task, int64_t vocab_size, int64_t length)
+{
+    task->info.loss = SSM_TRAIN_TOKENS;
+    task->info.vocab_size = vocab_size;
+    task->info.output_width = vocab_size;
+    task->info.length = length;
+}
+
 ssm_status ssm__task_default_sizes(ssm_train_task *task, int64_t base, const int64_t *factors,
                                    int64_t count, ssm_error *err)
 {

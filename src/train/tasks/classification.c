@@ -214,10 +214,7 @@ static ssm_status open(ssm_train_task *task, ssm_error *err)
                          "classification: text is missing; expected text=FILE with lines "
                          "label<TAB>text");
     }
-    SSM__TRY(ssm__alphabet_open(own->tokenizer, &own->alphabet, err));
-    if (own->alphabet.tokenizer != NULL) {
-        SSM__TRY(ssm__task_add_digest(task, ssm_tokenizer_digest(own->alphabet.tokenizer), err));
-    }
+    SSM__TRY(ssm__alphabet_open(task, own->tokenizer, &own->alphabet, err));
     SSM__TRY(read_texts(own, err));
     if (own->evaluation.count == 0) {
         own->n_held_out = (int64_t)floor((double)own->train.count * own->held_out / 100 + 1e-9);
@@ -295,12 +292,6 @@ static void range(const ssm_train_task *task, int64_t *low, int64_t *high)
     *high = of(task)->length;
 }
 
-static int64_t length(const ssm_train_task *task, int64_t size)
-{
-    (void)task;
-    return size;
-}
-
 static void token(const ssm_train_task *task, int32_t id, char *out, size_t size)
 {
     ssm__alphabet_token(&of(task)->alphabet, id, out, size);
@@ -336,7 +327,7 @@ const ssm__task_kind ssm__task_classification = {
     .open = open,
     .close = close,
     .range = range,
-    .length = length,
+    .length = ssm__task_size_is_length,
     .examples = examples,
     .row = train_row,
     .example = example,

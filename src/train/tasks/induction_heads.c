@@ -24,11 +24,7 @@ static const induction_task *of(const ssm_train_task *task)
 static ssm_status open(ssm_train_task *task, ssm_error *err)
 {
     static const int64_t factors[] = {1, 2, 4};
-    const int64_t vocab = of(task)->vocab;
-    task->info.loss = SSM_TRAIN_TOKENS;
-    task->info.vocab_size = vocab;
-    task->info.output_width = vocab;
-    task->info.length = of(task)->length;
+    ssm__task_gives_ids(task, of(task)->vocab, of(task)->length);
     return ssm__task_default_sizes(task, of(task)->length, factors, 3, err);
 }
 
@@ -37,12 +33,6 @@ static void range(const ssm_train_task *task, int64_t *low, int64_t *high)
     (void)task;
     *low = 3;
     *high = LENGTH_MAX;
-}
-
-static int64_t length(const ssm_train_task *task, int64_t size)
-{
-    (void)task;
-    return size;
 }
 
 static void example(const ssm_train_task *task, int64_t size, ssm__row *row)
@@ -99,7 +89,7 @@ const ssm__task_kind ssm__task_induction_heads = {
     .bytes = sizeof(induction_task),
     .open = open,
     .range = range,
-    .length = length,
+    .length = ssm__task_size_is_length,
     .row = train_row,
     .example = example,
     .token = token,

@@ -56,6 +56,10 @@ struct ssm_train_task {
         .min = (low), .max = (high), .help = (words)                                               \
     }
 
+/* `length` of the tasks whose sizes are numbers of positions. */
+int64_t ssm__task_size_is_length(const ssm_train_task *task, int64_t size);
+/* What open fills in of a task that gives ids for ids, in rows of `length`. */
+void ssm__task_gives_ids(ssm_train_task *task, int64_t vocab_size, int64_t length);
 /* Where nothing else was asked for: the sizes factor · base of `factors`. Errors: MEMORY. */
 ssm_status ssm__task_default_sizes(ssm_train_task *task, int64_t base, const int64_t *factors,
                                    int64_t count, ssm_error *err);

@@ -135,10 +135,7 @@ static ssm_status open(ssm_train_task *task, ssm_error *err)
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "language: text is missing; expected text=FILE or text=domain=FILE");
     }
-    SSM__TRY(ssm__alphabet_open(own->tokenizer, &own->alphabet, err));
-    if (own->alphabet.tokenizer != NULL) {
-        SSM__TRY(ssm__task_add_digest(task, ssm_tokenizer_digest(own->alphabet.tokenizer), err));
-    }
+    SSM__TRY(ssm__alphabet_open(task, own->tokenizer, &own->alphabet, err));
     SSM__TRY(read_texts(own, &own->text, true, err));
     if (own->evaluation.count > 0) {
         SSM__TRY(read_texts(own, &own->evaluation, false, err));
@@ -151,10 +148,7 @@ static ssm_status open(ssm_train_task *task, ssm_error *err)
             own->starts += of_domain->train - own->length;
         }
     }
-    task->info.loss = SSM_TRAIN_TOKENS;
-    task->info.vocab_size = own->alphabet.vocab_size;
-    task->info.output_width = own->alphabet.vocab_size;
-    task->info.length = own->length;
+    ssm__task_gives_ids(task, own->alphabet.vocab_size, own->length);
     return ssm__task_default_sizes(task, own->length, one, 1, err);
 }
 
@@ -284,12 +278,6 @@ static void range(const ssm_train_task *task, int64_t *low, int64_t *high)
     *high = LENGTH_MAX;
 }
 
-static int64_t length(const ssm_train_task *task, int64_t size)
-{
-    (void)task;
-    return size;
-}
-
 static void token(const ssm_train_task *task, int32_t id, char *out, size_t size)
 {
     ssm__alphabet_token(&of(task)->alphabet, id, out, size);
@@ -326,7 +314,7 @@ const ssm__task_kind ssm__task_language = {
     .open = open,
     .close = close,
     .range = range,
-    .length = length,
+    .length = ssm__task_size_is_length,
     .examples = examples,
     .row = train_row,
     .example = example,

@@ -69,11 +69,7 @@ ssm_status ssm__letters_open(ssm_train_task *task, ssm__letters_example *example
                          " letters needs %" PRId64 " positions",
                          name, own->length, own->max, needed);
     }
-    const int64_t vocab_size = own->letters + SSM__LETTERS_SYMBOLS;
-    task->info.loss = SSM_TRAIN_TOKENS;
-    task->info.vocab_size = vocab_size;
-    task->info.output_width = vocab_size;
-    task->info.length = own->length;
+    ssm__task_gives_ids(task, own->letters + SSM__LETTERS_SYMBOLS, own->length);
     task->padding = ssm__letters_symbol(own, SSM__LETTERS_PAD);
     task->uncounted = ssm__letters_symbol(own, SSM__LETTERS_EOS);
     return ssm__task_default_sizes(task, own->max, factors, 4, err);

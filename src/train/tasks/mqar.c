@@ -54,10 +54,7 @@ static ssm_status open(ssm_train_task *task, ssm_error *err)
                          " pairs; expected an even number of at least 4 · pairs = %" PRId64,
                          own->length, own->pairs, 4 * own->pairs);
     }
-    task->info.loss = SSM_TRAIN_TOKENS;
-    task->info.vocab_size = own->vocab;
-    task->info.output_width = own->vocab;
-    task->info.length = own->length;
+    ssm__task_gives_ids(task, own->vocab, own->length);
     return ssm__task_default_sizes(task, own->pairs, one, 1, err);
 }
 

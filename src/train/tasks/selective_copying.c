@@ -32,10 +32,7 @@ static ssm_status open(ssm_train_task *task, ssm_error *err)
                          " ids to remember; expected at least 2 · tokens = %" PRId64,
                          own->length, own->tokens, 2 * own->tokens);
     }
-    task->info.loss = SSM_TRAIN_TOKENS;
-    task->info.vocab_size = own->vocab;
-    task->info.output_width = own->vocab;
-    task->info.length = own->length;
+    ssm__task_gives_ids(task, own->vocab, own->length);
     return ssm__task_default_sizes(task, own->length, factors, 3, err);
 }
 
@@ -43,12 +40,6 @@ static void range(const ssm_train_task *task, int64_t *low, int64_t *high)
 {
     *low = 2 * of(task)->tokens;
     *high = LENGTH_MAX;
-}
-
-static int64_t length(const ssm_train_task *task, int64_t size)
-{
-    (void)task;
-    return size;
 }
 
 /* Places by selection sampling: going through the positions, one is taken with the probability
@@ -122,7 +113,7 @@ const ssm__task_kind ssm__task_selective_copying = {
     .bytes = sizeof(selective_task),
     .open = open,
     .range = range,
-    .length = length,
+    .length = ssm__task_size_is_length,
     .row = train_row,
     .example = example,
     .token = token,

@@ -111,12 +111,6 @@ static void range(const ssm_train_task *task, int64_t *low, int64_t *high)
     *high = LENGTH_MAX;
 }
 
-static int64_t length(const ssm_train_task *task, int64_t size)
-{
-    (void)task;
-    return size;
-}
-
 /* ---- a row ----------------------------------------------------------------------------------- */
 
 /* x ← R x + noise. */
@@ -228,7 +222,7 @@ const ssm__task_kind ssm__task_switched_linear = {
     .open = open,
     .close = close,
     .range = range,
-    .length = length,
+    .length = ssm__task_size_is_length,
     .row = train_row,
     .example = example,
 };

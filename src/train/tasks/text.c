@@ -11,7 +11,8 @@
 
 enum { BYTES = 256 };
 
-ssm_status ssm__alphabet_open(const char *name, ssm__alphabet *out, ssm_error *err)
+ssm_status ssm__alphabet_open(ssm_train_task *task, const char *name, ssm__alphabet *out,
+                              ssm_error *err)
 {
     *out = (ssm__alphabet){.vocab_size = BYTES};
     if (strcmp(name, "bytes") == 0) {
@@ -19,7 +20,7 @@ ssm_status ssm__alphabet_open(const char *name, ssm__alphabet *out, ssm_error *e
     }
     SSM__TRY(ssm_tokenizer_open(name, &out->tokenizer, err));
     out->vocab_size = ssm_tokenizer_vocab_size(out->tokenizer);
-    return SSM_STATUS_OK;
+    return ssm__task_add_digest(task, ssm_tokenizer_digest(out->tokenizer), err);
 }
 
 void ssm__alphabet_close(ssm__alphabet *alphabet)

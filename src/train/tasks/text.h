@@ -12,17 +12,19 @@ typedef struct ssm__alphabet {
     int64_t vocab_size;
 } ssm__alphabet;
 
-/* name: "bytes", a tokenizer.json or a directory that holds one. Errors: FILE, MEMORY. */
-ssm_status ssm__alphabet_open(const char *name, ssm__alphabet *out, ssm_error *err);
+/* name: "bytes", a tokenizer.json or a directory that holds one, which then counts among the files
+ * that the task has read. Errors: FILE, MEMORY. */
+ssm_status ssm__alphabet_open(ssm_train_task *task, const char *name, ssm__alphabet *out,
+                              ssm_error *err);
 void ssm__alphabet_close(ssm__alphabet *alphabet);
-/* Appends the ids of a text; where it came from is for errors. Errors: FILE (not UTF-8), MEMORY. */
+/* Appends the ids of a text. Errors: FILE (not UTF-8), MEMORY. */
 ssm_status ssm__alphabet_encode(const ssm__alphabet *alphabet, const char *text, size_t bytes,
                                 ssm_ids *ids, ssm_error *err);
 /* The text of an id as a person reads it: control characters and bytes that are no character are
  * written as \n, \t, \x1f, a space as ␣. */
 void ssm__alphabet_token(const ssm__alphabet *alphabet, int32_t id, char *out, size_t size);
 
-/* Adds "name digest" lines to the task's files_digest. Errors: MEMORY. */
+/* Adds a line to the task's files_digest. Errors: MEMORY. */
 ssm_status ssm__task_add_digest(ssm_train_task *task, const char *digest, ssm_error *err);
 
 /* Where number i of 0 … n − 1 goes in the shuffle called `what` of the task: a bijection, a Feistel
