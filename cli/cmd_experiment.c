@@ -1,11 +1,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ssmscope/experiment.h>
 
 #include "commands.h"
+#include "context.h"
 #include "messages.h"
 #include "output.h"
 
@@ -15,17 +15,8 @@ typedef struct experiment_arguments {
 
 typedef struct live {
     cli_context *context;
-    bool terminal, drawn;
-    double last;
+    double last; /* seconds of the run at which the line was drawn */
 } live;
-
-static void clear(live *l)
-{
-    if (l->drawn) {
-        fprintf(stderr, "\r\033[K");
-        l->drawn = false;
-    }
-}
 
 /* "2.1 h", "12 min", "40 s" */
 static void format_seconds(double seconds, char out[32])
@@ -85,30 +76,17 @@ static void on_line(void *context, const ssm_experiment_line *line)
     char left[32];
     format_seconds(line->seconds_left, left);
     if (t == NULL) {
-        clear(l);
         l->last = 0;
         note_done(l, line, left);
         return;
     }
-    if (l->terminal && (t->step == t->steps || t->seconds - l->last > 0.2)) {
-        fprintf(stderr, "\r\033[K%lld of %lld, %.40s: step %lld of %lld, loss %.4f; about %s left",
-                (long long)line->run, (long long)line->runs, line->name, (long long)t->step,
-                (long long)t->steps, t->loss, left);
-        fflush(stderr);
-        l->drawn = true;
+    if (l->context->progress.live && (t->step == t->steps || t->seconds - l->last > 0.2)) {
+        cli_progress_line(l->context,
+                          "%lld of %lld, %.40s: step %lld of %lld, loss %.4f; about %s left",
+                          (long long)line->run, (long long)line->runs, line->name,
+                          (long long)t->step, (long long)t->steps, t->loss, left);
         l->last = t->seconds;
     }
-}
-
-static bool not_interrupted(void *context, const char *what, int64_t done, int64_t total,
-                            const char *unit)
-{
-    (void)context;
-    (void)what;
-    (void)done;
-    (void)total;
-    (void)unit;
-    return !cli_interrupted();
 }
 
 static ssm_status print(const cli_context *context, const ssm_experiment_result *result,
@@ -130,9 +108,8 @@ static ssm_status print(const cli_context *context, const ssm_experiment_result 
 static ssm_status run_file(cli_context *context, const experiment_arguments *args, bool estimate,
                            const ssm_experiment *experiment, ssm_error *err)
 {
-    live l = {.context = context,
-              .terminal = !context->globals.quiet && isatty(STDERR_FILENO) == 1};
-    const ssm_progress progress = {.report = not_interrupted};
+    live l = {.context = context};
+    const ssm_progress progress = cli_progress_signals();
     ssm_experiment_options options = {.isa = (ssm_isa)context->globals.isa,
                                       .estimate = estimate,
                                       .progress = &progress,
@@ -144,7 +121,7 @@ static ssm_status run_file(cli_context *context, const experiment_arguments *arg
     if (status == SSM_STATUS_OK) {
         status = ssm_experiment_run(experiment, args->output, &options, &result, err);
     }
-    clear(&l);
+    cli_progress_clear(context);
     if (status == SSM_STATUS_OK && !estimate) {
         status = print(context, &result, err);
     }

@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ssmscope/train.h>
 
 #include "commands.h"
+#include "context.h"
 #include "messages.h"
 #include "output.h"
 #include "train_table.h"
@@ -23,52 +23,32 @@ typedef struct train_arguments {
 
 typedef struct live {
     cli_context *context;
-    bool terminal, drawn;
-    double last;
+    double last; /* seconds of the run at which the line was drawn */
 } live;
 
-static void draw(live *l, const ssm_train_line *line)
+static void draw(cli_context *context, const ssm_train_line *line)
 {
     const int64_t left = line->steps - line->step;
-    fprintf(stderr,
-            "\r\033[Kstep %lld of %lld: loss %.4f, learning rate %.3g, gradient %.3g, %.0f "
-            "tokens/s",
-            (long long)line->step, (long long)line->steps, line->loss, line->learning_rate,
-            line->gradient_norm, line->tokens_per_second);
+    char steps_left[48] = "";
     if (left > 0 && line->seconds > 1) {
-        fprintf(stderr, ", %lld steps left", (long long)left);
+        snprintf(steps_left, sizeof steps_left, ", %lld steps left", (long long)left);
     }
-    fflush(stderr);
-    l->drawn = true;
-}
-
-static void clear(live *l)
-{
-    if (l->drawn) {
-        fprintf(stderr, "\r\033[K");
-        l->drawn = false;
-    }
+    cli_progress_line(context,
+                      "step %lld of %lld: loss %.4f, learning rate %.3g, gradient %.3g, %.0f "
+                      "tokens/s%s",
+                      (long long)line->step, (long long)line->steps, line->loss,
+                      line->learning_rate, line->gradient_norm, line->tokens_per_second,
+                      steps_left);
 }
 
 /* At most five lines a second. */
 static void on_line(void *context, const ssm_train_line *line)
 {
     live *l = context;
-    if (l->terminal && (line->step == line->steps || line->seconds - l->last > 0.2)) {
-        draw(l, line);
+    if (l->context->progress.live && (line->step == line->steps || line->seconds - l->last > 0.2)) {
+        draw(l->context, line);
         l->last = line->seconds;
     }
-}
-
-static bool not_interrupted(void *context, const char *what, int64_t done, int64_t total,
-                            const char *unit)
-{
-    (void)context;
-    (void)what;
-    (void)done;
-    (void)total;
-    (void)unit;
-    return !cli_interrupted();
 }
 
 /* ---- the grid -------------------------------------------------------------------------------- */
@@ -218,9 +198,8 @@ static ssm_status train_one(cli_context *context, const train_arguments *args, c
 {
     cli_trained *run = &g->runs[i];
     const bool sweep = g->n_keys > 0;
-    live l = {.context = context,
-              .terminal = !context->globals.quiet && isatty(STDERR_FILENO) == 1};
-    const ssm_progress progress = {.report = not_interrupted};
+    live l = {.context = context};
+    const ssm_progress progress = cli_progress_signals();
     ssm_train_options options = {.isa = (ssm_isa)context->globals.isa,
                                  .resume = args->resume,
                                  .progress = &progress,
@@ -240,7 +219,7 @@ static ssm_status train_one(cli_context *context, const train_arguments *args, c
     if (status == SSM_STATUS_OK) {
         status = ssm_train(recipe, run->directory, &options, &run->result, &own);
     }
-    clear(&l);
+    cli_progress_clear(context);
     ssm_recipe_free(recipe);
     if (status != SSM_STATUS_OK && sweep && run->result.not_finite) {
         run->failed = true; /* a learning rate that is too high is a result */

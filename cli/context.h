@@ -31,6 +31,10 @@ void cli_note(cli_context *context, const char *format, ...) SSM_PRINTF(2, 3);
 /* Catches SIGINT, SIGTERM and SIGHUP from now on (the second one ends the program at once), and
  * gives the object for long calls. */
 const ssm_progress *cli_progress_start(cli_context *context);
+/* For a command with a live line of its own: the same signals, and nothing drawn. */
+ssm_progress cli_progress_signals(void);
+/* Puts that line in the place of the live one. Only where context->progress.live. */
+void cli_progress_line(cli_context *context, const char *format, ...) SSM_PRINTF(2, 3);
 /* Removes the live line. */
 void cli_progress_clear(cli_context *context);
 /* True after SIGINT, SIGTERM or SIGHUP. */

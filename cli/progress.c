@@ -91,6 +91,33 @@ const ssm_progress *cli_progress_start(cli_context *context)
     return &p->progress;
 }
 
+static bool report_signals(void *context, const char *what, int64_t done, int64_t total,
+                           const char *unit)
+{
+    (void)context;
+    (void)what;
+    (void)done;
+    (void)total;
+    (void)unit;
+    return !interrupted;
+}
+
+ssm_progress cli_progress_signals(void)
+{
+    return (ssm_progress){.report = report_signals};
+}
+
+void cli_progress_line(cli_context *context, const char *format, ...)
+{
+    va_list arguments;
+    fprintf(stderr, "\r\033[K");
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fflush(stderr);
+    context->progress.drawn = true;
+}
+
 void cli_progress_clear(cli_context *context)
 {
     if (context->progress.drawn) {

@@ -9,7 +9,7 @@
 /* Row b of the batch: ids over labels, wrapped; vectors as numbers. */
 void cli_task_show(const ssm_train_task *task, const ssm_train_batch *batch, int64_t b);
 /* One line {"ids": …, "labels": …} or {"inputs": …, "targets": …}, without the padding. null stands
- * nowhere: a position without loss has the label −1. Errors: MEMORY, FAILED. */
+ * nowhere: a position without loss has the label −1. Errors: FAILED. */
 ssm_status cli_task_line(const ssm_train_task *task, const ssm_train_batch *batch, int64_t b,
                          ssm_error *err);
 

@@ -26,7 +26,7 @@ static double measure_of(const json_t *evaluation, const char *size, const char 
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* Strings and characters of a task where whole strings come out right at all, else the loss. */
+/* What the first run that was evaluated has of loss, strings and characters, size by size. */
 static int choose_columns(const cli_trained *runs, int64_t n_runs, column *columns)
 {
     static const char *const measures[] = {"loss", "strings", "characters"};

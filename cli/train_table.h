@@ -21,7 +21,8 @@ ssm_status cli_trained_print(const char *const *keys, int64_t n_keys, const cli_
 /* Appends {directory, <key>: value …, loss, evaluation, …} to `array`. */
 void cli_trained_json(cli_json *json, json_t *array, const char *const *keys, int64_t n_keys,
                       const cli_trained *run);
-/* "loss 3.21, string accuracy 0.97" of every size, a line each, on stdout. */
+/* "size 20, 64 examples: loss 3.21, strings right 0.97, …" of every size, a line each, on stdout.
+ */
 void cli_evaluation_print(const char *evaluation);
 
 #endif
