@@ -21,7 +21,6 @@ typedef struct cli_sweep_arguments {
 typedef struct cli_sweep_rule {
     char *name;
     bool of_all;    /* not named: from `all` */
-    bool baseline;  /* not asked for: static, beside which the others stand */
     int64_t scored; /* the first scored token of a window, −1: all but the first */
 } cli_sweep_rule;
 
@@ -68,10 +67,6 @@ void cli_sweep_plan_free(cli_sweep *sweep);
 
 /* Makes the masks, scores all cells and fills in their statistics. */
 ssm_status cli_sweep_run(cli_sweep *sweep, ssm_error *err);
-/* The cell of a rule beside `cell`: of the same protocol, budget and scope; NULL: none is defined.
- * rule NULL: the unpruned model. */
-const cli_sweep_cell *cli_sweep_beside(const cli_sweep *sweep, const cli_sweep_cell *cell,
-                                       const char *rule);
 
 /* `rules` (without those that are hidden), `budgets`, `scopes`. */
 void cli_sweep_json_lists(const cli_sweep *sweep, cli_json *json);

@@ -114,10 +114,7 @@ static ssm_status check_rule(cli_sweep *sweep, const char *rule, ssm_error *err)
         return ssm_adapt_tokens(rule, sweep->args->window, &tokens, err);
     }
     const ssm_select_options options = {.rule = rule, .budget = 1};
-    status = is_one_of(rule, ssm_select_rules())
-                 ? ssm_select(sweep->recording, &options, &mask, err)
-                 : cli_fail(err, SSM_STATUS_USAGE, NULL,
-                            "rule ghost takes nothing behind its name, found '%.64s'", rule);
+    status = ssm_select(sweep->recording, &options, &mask, err);
     ssm_mask_free(&mask);
     return status;
 }
@@ -201,7 +198,6 @@ static ssm_status add_baseline(cli_sweep *sweep, ssm_error *err)
     const int64_t scored = sweep->n_rules > 0 ? sweep->rules[0].scored : -1;
     ssm_status status = add_rule(sweep, fixed, strlen(fixed), false, err);
     if (status == SSM_STATUS_OK) {
-        sweep->rules[sweep->n_rules - 1].baseline = true;
         sweep->rules[sweep->n_rules - 1].scored = scored; /* no protocol of its own */
     }
     return status;

@@ -287,8 +287,10 @@ static ssm_status run_cells(cli_sweep *sweep, ssm_error *err)
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-const cli_sweep_cell *cli_sweep_beside(const cli_sweep *sweep, const cli_sweep_cell *cell,
-                                       const char *rule)
+/* The cell of a rule beside `cell`: of the same protocol, budget and scope; NULL: none is defined.
+ * rule NULL: the unpruned model. */
+static const cli_sweep_cell *beside(const cli_sweep *sweep, const cli_sweep_cell *cell,
+                                    const char *rule)
 {
     for (int64_t i = 0; i < sweep->n_cells; i++) {
         const cli_sweep_cell *other = &sweep->cells[i];
@@ -347,9 +349,9 @@ static ssm_status summarise(cli_sweep *sweep, cli_sweep_cell *cell, ssm_error *e
     if (status != SSM_STATUS_OK || cell->scope == NULL) {
         return status;
     }
-    const cli_sweep_cell *fixed = cli_sweep_beside(sweep, cell, "static");
-    const cli_sweep_cell *best = cli_sweep_beside(sweep, cell, "scheduled");
-    const cli_sweep_cell *unpruned = cli_sweep_beside(sweep, cell, NULL);
+    const cli_sweep_cell *fixed = beside(sweep, cell, "static");
+    const cli_sweep_cell *best = beside(sweep, cell, "scheduled");
+    const cli_sweep_cell *unpruned = beside(sweep, cell, NULL);
     status = take_difference(sweep, cell, unpruned, &cell->difference, err);
     if (status == SSM_STATUS_OK && fixed != NULL && fixed != cell) {
         status = take_difference(sweep, cell, fixed, &cell->from_static, err);
