@@ -135,8 +135,10 @@ static void json_domain(cli_json *json, json_t *object, const rolling_run *run, 
     cli_json_interval(json, object, "interval_block", results[SSM_PER_TOKEN].interval_block);
 }
 
-static void json_model(cli_json *json, json_t *object, const rolling_run *run, const rolled *model)
+static void json_model(cli_json *json, json_t *object, const void *context, int64_t i)
 {
+    const rolling_run *run = context;
+    const rolled *model = &run->models[i];
     const ssm_corpus *corpus = &run->state->corpus;
     json_domain(json, object, run, model, corpus->n_domains);
     json_t *domains = cli_json_object(json, object, "domains");
@@ -145,17 +147,15 @@ static void json_model(cli_json *json, json_t *object, const rolling_run *run, c
     }
 }
 
-static ssm_status json_difference(cli_json *json, json_t *object, const rolling_run *run,
-                                  const rolled *base, ssm_error *err)
+static ssm_status json_difference(cli_json *json, json_t *object, const void *context, int64_t i,
+                                  ssm_error *err)
 {
+    const rolling_run *run = context;
     ssm_status status = SSM_STATUS_OK;
     for (int k = 0; k < DENOMINATORS && status == SSM_STATUS_OK; k++) {
         ssm_difference d = {0};
-        status = difference(run, base, run->state->corpus.n_domains, k, &d, err);
-        json_t *one = k == 0 ? object : cli_json_object(json, object, names[k]);
-        cli_json_real(json, one, "perplexity", d.perplexity);
-        cli_json_interval(json, one, "interval_window", d.interval_window);
-        cli_json_interval(json, one, "interval_block", d.interval_block);
+        status = difference(run, &run->models[i], run->state->corpus.n_domains, k, &d, err);
+        cli_json_difference(json, k == 0 ? object : cli_json_object(json, object, names[k]), &d);
     }
     return status;
 }
@@ -175,23 +175,8 @@ static ssm_status print_json(const rolling_run *run, ssm_error *err)
     cli_json_text(&json, json.root, "prefix", state->prefix_source);
     cli_json_text(&json, json.root, "form", state->args->documents == 0 ? "file" : "wikitext");
     cli_json_integer(&json, json.root, "bootstrap", state->args->bootstrap);
-    cli_json_text(&json, json.root, "judged", run->models[0].variant->name);
-    json_model(&json, json.root, run, &run->models[0]);
-    const bool pruned = run->models[0].variant->masked;
-    ssm_status status = SSM_STATUS_OK;
-    if (pruned) {
-        json_model(&json, cli_json_object(&json, json.root, "baseline"), run, &run->models[1]);
-        status = json_difference(&json, cli_json_object(&json, json.root, "difference"), run,
-                                 &run->models[1], err);
-    }
-    json_t *others = run->n > 1 + pruned ? cli_json_object(&json, json.root, "others") : NULL;
-    json_t *differences = others ? cli_json_object(&json, json.root, "differences") : NULL;
-    for (int64_t i = 1 + pruned; i < run->n && status == SSM_STATUS_OK; i++) {
-        const char *name = run->models[i].variant->name;
-        json_model(&json, cli_json_object(&json, others, name), run, &run->models[i]);
-        status = json_difference(&json, cli_json_object(&json, differences, name), run,
-                                 &run->models[i], err);
-    }
+    const cli_variant_json put = {run, json_model, json_difference};
+    ssm_status status = cli_variants_json(&json, run->variants, run->n, &put, err);
     if (status != SSM_STATUS_OK) {
         cli_json_free(&json);
         return status;

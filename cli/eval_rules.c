@@ -215,39 +215,27 @@ void cli_eval_plan_free(cli_eval_state *state)
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
-static cli_rule_request request_of(const cli_eval_arguments *args, const char *rule)
+ssm_status cli_eval_choose(cli_eval_state *state, const char *rule, cli_variant *out,
+                           ssm_error *err)
 {
-    return (cli_rule_request){.rule = rule,
-                              .budget = args->budget,
-                              .scope = cli_eval_scope(args),
-                              .seed = args->seed,
-                              .ridge = args->ridge,
-                              .window = args->task != NULL ? args->max_length : args->window,
-                              .exact_chunks = args->load.exact_chunks};
-}
-
-ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter **out,
-                            ssm_error *err)
-{
-    const cli_rule_request request = request_of(state->args, rule);
+    static const char *const scopes[] = {"channel", "head", "group", "layer"};
+    const cli_eval_arguments *args = state->args;
+    const cli_rule_request request = {.rule = rule,
+                                      .budget = args->budget,
+                                      .scope = scopes[args->scope],
+                                      .seed = args->seed,
+                                      .ridge = args->ridge,
+                                      .window =
+                                          args->task != NULL ? args->max_length : args->window,
+                                      .exact_chunks = args->load.exact_chunks};
     ssm_recording *recording = NULL;
-    ssm_status status = cli_recording_open(state->args->recording, &state->source, &recording, err);
+    ssm_status status = cli_recording_open(args->recording, &state->source, &recording, err);
     if (status == SSM_STATUS_OK) {
-        status = cli_rule_adapter(state->context, &state->source, &state->corpus, recording,
-                                  &request, out, err);
-    }
-    ssm_recording_close(recording);
-    return status;
-}
-
-ssm_status cli_eval_rule_mask(cli_eval_state *state, const char *rule, ssm_mask *out,
-                              ssm_error *err)
-{
-    const cli_rule_request request = request_of(state->args, rule);
-    ssm_recording *recording = NULL;
-    ssm_status status = cli_recording_open(state->args->recording, &state->source, &recording, err);
-    if (status == SSM_STATUS_OK) {
-        status = cli_rule_mask(state->context, &state->source, recording, &request, out, err);
+        status = ssm_adapt_is_rule(rule)
+                     ? cli_rule_adapter(state->context, &state->source, &state->corpus, recording,
+                                        &request, &out->adapter, err)
+                     : cli_rule_mask(state->context, &state->source, recording, &request,
+                                     &out->mask, err);
     }
     ssm_recording_close(recording);
     return status;

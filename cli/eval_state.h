@@ -50,28 +50,31 @@ typedef struct cli_variant {
 
 extern const char cli_unpruned[]; /* "unpruned" */
 
-/* "channel" … of --scope. */
-const char *cli_eval_scope(const cli_eval_arguments *args);
 /* Fills rule, against and, for protocol auto, the continuation. Errors: USAGE, MEMORY. */
 ssm_status cli_eval_plan(cli_eval_state *state, ssm_error *err);
 void cli_eval_plan_free(cli_eval_state *state);
-/* A rule that chooses for every window; the source and the corpus are open. Owner of *out: the
- * caller, ssm_adapt_free. Errors: as ssm_adapt_create; FILE (recorded from another model). */
-ssm_status cli_eval_adapter(cli_eval_state *state, const char *rule, ssm_adapter **out,
-                            ssm_error *err);
-
-/* The one mask of a rule: of `select`, or ghost, which runs the model. *out for ssm_mask_free. */
-ssm_status cli_eval_rule_mask(cli_eval_state *state, const char *rule, ssm_mask *out,
-                              ssm_error *err);
-
-/* A mask file, or a rule run on the recording of the command. */
-ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
-                         ssm_error *err);
+/* What a rule makes of the recording of the command: a mask, or, where it chooses for every window,
+ * an adapter; the source and the corpus are open. *out for cli_variants_free. Errors: as
+ * ssm_select, ssm_ghost_select and ssm_adapt_create; FILE (recorded from another model). */
+ssm_status cli_eval_choose(cli_eval_state *state, const char *rule, cli_variant *out,
+                           ssm_error *err);
 /* The models of the command: first the one to judge, then, where that one is pruned, the unpruned
  * one, then those of --against. *out for cli_variants_free, also after an error. */
 ssm_status cli_variants_open(cli_eval_state *state, cli_variant **out, int64_t *count,
                              ssm_error *err);
 void cli_variants_free(cli_variant *variants, int64_t count);
+
+/* What a way to evaluate writes of model i of the variants, and of the one to judge less it. */
+typedef struct cli_variant_json {
+    const void *run;
+    void (*model)(cli_json *json, json_t *object, const void *run, int64_t i);
+    ssm_status (*difference)(cli_json *json, json_t *object, const void *run, int64_t i,
+                             ssm_error *err);
+} cli_variant_json;
+/* `judged` and the model to judge at the root; `baseline` and `difference` where that one is
+ * pruned; `others` and `differences` where there are such. Errors: those of difference. */
+ssm_status cli_variants_json(cli_json *json, const cli_variant *variants, int64_t count,
+                             const cli_variant_json *put, ssm_error *err);
 
 /* --items: opened when given. digest: of what is scored (the data of a task), or NULL. */
 ssm_status cli_eval_journal(cli_eval_state *state, const char *digest, ssm_error *err);

@@ -119,7 +119,9 @@ static int64_t truncated_items(const task_run *run)
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-static void json_results(cli_json *json, json_t *parent, const task_run *run, const judged *model)
+static void json_results(cli_json *json, json_t *parent, const void *context, int64_t i)
+    const task_run *run = context;
+    const judged *model = &run->models[i];
 {
     json_t *results = cli_json_object(json, parent, "results");
     json_t *task = cli_json_object(json, results, run->task->name);
@@ -139,8 +141,9 @@ static void json_results(cli_json *json, json_t *parent, const task_run *run, co
     cli_json_put(json, task, "intervals", intervals);
 }
 
-static ssm_status json_difference(cli_json *json, json_t *object, const task_run *run,
-                                  const judged *base, ssm_error *err)
+static ssm_status json_difference(cli_json *json, json_t *object, const void *context, int64_t i,
+                                  ssm_error *err)
+    const task_run *run = context;
 {
     ssm_status status = SSM_STATUS_OK;
     for (int metric = 0; metric < SSM_METRIC_COUNT && status == SSM_STATUS_OK; metric++) {
@@ -148,7 +151,7 @@ static ssm_status json_difference(cli_json *json, json_t *object, const task_run
             continue;
         }
         ssm_task_difference d;
-        status = difference(run, base, metric, &d, err);
+        status = difference(run, &run->models[i], metric, &d, err);
         json_t *one = cli_json_object(json, object, ssm_task_metric_name((ssm_task_metric)metric));
         cli_json_real(json, one, "value", d.value);
         cli_json_real(json, one, "stderr", d.stderr_);
@@ -200,23 +203,8 @@ static ssm_status print_json(const task_run *run, ssm_error *err)
     cli_json_text(&json, json.root, "prefix", state->prefix_source);
     cli_json_integer(&json, json.root, "truncated_items", truncated_items(run));
     cli_json_integer(&json, json.root, "bootstrap", state->args->bootstrap);
-    cli_json_text(&json, json.root, "judged", run->models[0].variant->name);
-    json_results(&json, json.root, run, &run->models[0]);
-    const bool pruned = run->models[0].variant->masked;
-    ssm_status status = SSM_STATUS_OK;
-    if (pruned) {
-        json_results(&json, cli_json_object(&json, json.root, "baseline"), run, &run->models[1]);
-        status = json_difference(&json, cli_json_object(&json, json.root, "difference"), run,
-                                 &run->models[1], err);
-    }
-    json_t *others = run->n > 1 + pruned ? cli_json_object(&json, json.root, "others") : NULL;
-    json_t *differences = others ? cli_json_object(&json, json.root, "differences") : NULL;
-    for (int64_t i = 1 + pruned; i < run->n && status == SSM_STATUS_OK; i++) {
-        const char *name = run->models[i].variant->name;
-        json_results(&json, cli_json_object(&json, others, name), run, &run->models[i]);
-        status = json_difference(&json, cli_json_object(&json, differences, name), run,
-                                 &run->models[i], err);
-    }
+    const cli_variant_json put = {run, json_results, json_difference};
+    ssm_status status = cli_variants_json(&json, run->variants, run->n, &put, err);
     status = status == SSM_STATUS_OK ? json_recovered(&json, run, err) : status;
     if (status != SSM_STATUS_OK) {
         cli_json_free(&json);

@@ -11,22 +11,6 @@
 
 const char cli_unpruned[] = "unpruned";
 
-const char *cli_eval_scope(const cli_eval_arguments *args)
-{
-    static const char *const scopes[] = {"channel", "head", "group", "layer"};
-    return scopes[args->scope];
-}
-
-/* A mask file, or a rule run on the recording. */
-ssm_status cli_eval_mask(cli_eval_state *state, const char *mask, const char *rule, ssm_mask *out,
-                         ssm_error *err)
-{
-    if (mask != NULL) {
-        return cli_mask_read(mask, &state->source, out, err);
-    }
-    return cli_eval_rule_mask(state, rule, out, err);
-}
-
 /* ---- models ---------------------------------------------------------------------------------- */
 
 /* name: of --against, or NULL for the mask or rule of the command. */
@@ -48,10 +32,10 @@ static ssm_status add_variant(cli_eval_state *state, const char *name, cli_varia
         }
     }
     (*count)++;
-    if (rule != NULL && ssm_adapt_is_rule(rule)) {
-        return cli_eval_adapter(state, rule, &variant->adapter, err);
+    if (rule != NULL) {
+        return cli_eval_choose(state, rule, variant, err);
     }
-    return variant->masked ? cli_eval_mask(state, mask, rule, &variant->mask, err) : SSM_STATUS_OK;
+    return mask != NULL ? cli_mask_read(mask, &state->source, &variant->mask, err) : SSM_STATUS_OK;
 }
 
 ssm_status cli_variants_open(cli_eval_state *state, cli_variant **out, int64_t *count,
@@ -80,6 +64,28 @@ void cli_variants_free(cli_variant *variants, int64_t count)
         ssm_adapt_free(variants[i].adapter);
     }
     free(variants);
+}
+
+ssm_status cli_variants_json(cli_json *json, const cli_variant *variants, int64_t count,
+                             const cli_variant_json *put, ssm_error *err)
+{
+    const int64_t first = variants[0].masked ? 2 : 1; /* of the others */
+    ssm_status status = SSM_STATUS_OK;
+    cli_json_text(json, json->root, "judged", variants[0].name);
+    put->model(json, json->root, put->run, 0);
+    if (variants[0].masked) {
+        put->model(json, cli_json_object(json, json->root, "baseline"), put->run, 1);
+        status = put->difference(json, cli_json_object(json, json->root, "difference"), put->run, 1,
+                                 err);
+    }
+    json_t *others = count > first ? cli_json_object(json, json->root, "others") : NULL;
+    json_t *differences = others ? cli_json_object(json, json->root, "differences") : NULL;
+    for (int64_t i = first; i < count && status == SSM_STATUS_OK; i++) {
+        put->model(json, cli_json_object(json, others, variants[i].name), put->run, i);
+        status = put->difference(json, cli_json_object(json, differences, variants[i].name),
+                                 put->run, i, err);
+    }
+    return status;
 }
 
 /* ---- finished items -------------------------------------------------------------------------- */
