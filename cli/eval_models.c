@@ -1,6 +1,5 @@
 /* cli/eval_models.c: several models side by side: perplexities, differences between any two of
  * them, and what each has of the gain of `scheduled` over `static`, all from the same resamples. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -150,15 +149,6 @@ ssm_status cli_eval_json_models(cli_json *json, const cli_evaluation *evaluation
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-static void add_interval(cli_table *table, ssm_interval interval, bool sign)
-{
-    if (isnan(interval.lo) || isnan(interval.hi)) {
-        cli_table_cell(table, "-");
-    } else {
-        cli_table_cell(table, sign ? "%+.3f to %+.3f" : "%.3f to %.3f", interval.lo, interval.hi);
-    }
-}
-
 /* Perplexity of every model in every domain, and all together with its intervals. */
 static ssm_status print_perplexities(const cli_evaluation *evaluation, const model_list *list,
                                      ssm_error *err)
@@ -189,8 +179,8 @@ static ssm_status print_perplexities(const cli_evaluation *evaluation, const mod
         for (int64_t d = n > 1 ? 0 : n; d <= n; d++) {
             cli_table_cell(&table, "%.3f", results[d].perplexity);
         }
-        add_interval(&table, results[n].interval_window, false);
-        add_interval(&table, results[n].interval_block, false);
+        cli_table_interval(&table, results[n].interval_window, 3, false);
+        cli_table_interval(&table, results[n].interval_block, 3, false);
     }
     ssm_status status = cli_table_print(&table, stdout, err);
     free((void *)headings);
@@ -212,21 +202,12 @@ static ssm_status print_gaps(const cli_evaluation *evaluation, const model_list 
                                          evaluation->corpus->n_domains, &gap, err);
             cli_table_cell(&table, "%s - %s", list->models[i]->name, list->models[k]->name);
             cli_table_cell(&table, "%+.3f", gap.perplexity);
-            add_interval(&table, gap.interval_window, true);
-            add_interval(&table, gap.interval_block, true);
+            cli_table_interval(&table, gap.interval_window, 3, true);
+            cli_table_interval(&table, gap.interval_block, 3, true);
         }
     }
     ssm_status printed = cli_table_print(&table, stdout, err);
     return status == SSM_STATUS_OK ? printed : status;
-}
-
-static void add_percent(cli_table *table, ssm_interval interval)
-{
-    if (isnan(interval.lo) || isnan(interval.hi)) {
-        cli_table_cell(table, "-");
-    } else {
-        cli_table_cell(table, "%.1f to %.1f", 100.0 * interval.lo, 100.0 * interval.hi);
-    }
 }
 
 static ssm_status print_captures(const cli_evaluation *evaluation, const model_list *list,
@@ -245,8 +226,8 @@ static ssm_status print_captures(const cli_evaluation *evaluation, const model_l
                             &capture, err);
         cli_table_cell(&table, "%s", list->models[i]->name);
         cli_table_number(&table, 100.0 * capture.fraction, 1);
-        add_percent(&table, capture.interval_window);
-        add_percent(&table, capture.interval_block);
+        cli_table_interval(&table, cli_percent(capture.interval_window), 1, false);
+        cli_table_interval(&table, cli_percent(capture.interval_block), 1, false);
     }
     ssm_status printed = cli_table_print(&table, stdout, err);
     return status == SSM_STATUS_OK ? printed : status;

@@ -103,11 +103,6 @@ ssm_status cli_eval_json(const cli_context *context, const cli_source *source,
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-static void add_interval(cli_table *table, ssm_interval interval, bool sign)
-{
-    cli_table_cell(table, sign ? "%+.3f to %+.3f" : "%.3f to %.3f", interval.lo, interval.hi);
-}
-
 static ssm_status print_scored(const cli_evaluation *evaluation, const cli_scored *scored,
                                ssm_error *err)
 {
@@ -131,8 +126,8 @@ static ssm_status print_scored(const cli_evaluation *evaluation, const cli_score
         cli_table_cell(&table, "%lld", (long long)result->tokens);
         cli_table_cell(&table, "%.4f", result->nll_sum / (double)result->tokens);
         cli_table_cell(&table, "%.3f", result->perplexity);
-        add_interval(&table, result->interval_window, false);
-        add_interval(&table, result->interval_block, false);
+        cli_table_interval(&table, result->interval_window, 3, false);
+        cli_table_interval(&table, result->interval_block, 3, false);
     }
     return cli_table_print(&table, stdout, err);
 }
@@ -155,8 +150,8 @@ static ssm_status print_difference(const cli_evaluation *evaluation, const cli_s
         status = cli_eval_difference(evaluation, base, other, d, &difference, err);
         cli_table_cell(&table, "%s", all ? "all" : corpus->domains[d].name);
         cli_table_cell(&table, "%+.3f", difference.perplexity);
-        add_interval(&table, difference.interval_window, true);
-        add_interval(&table, difference.interval_block, true);
+        cli_table_interval(&table, difference.interval_window, 3, true);
+        cli_table_interval(&table, difference.interval_block, 3, true);
     }
     ssm_status printed = cli_table_print(&table, stdout, err);
     return status == SSM_STATUS_OK ? printed : status;
@@ -170,11 +165,10 @@ static ssm_status print_divergence(const cli_scored *scored, ssm_error *err)
     cli_table table = cli_table_create(headings, "lrr");
     cli_table_cell(&table, "same first choice, %%");
     cli_table_cell(&table, "%.2f", 100.0 * d->agreement);
-    cli_table_cell(&table, "%.2f to %.2f", 100.0 * d->agreement_interval.lo,
-                   100.0 * d->agreement_interval.hi);
+    cli_table_interval(&table, cli_percent(d->agreement_interval), 2, false);
     cli_table_cell(&table, "KL divergence, mean");
     cli_table_cell(&table, "%.5f", d->kl);
-    cli_table_cell(&table, "%.5f to %.5f", d->kl_interval.lo, d->kl_interval.hi);
+    cli_table_interval(&table, d->kl_interval, 5, false);
     for (int i = 4; i < SSM_DIVERGENCE_QUANTILES; i += i == 4 ? 2 : 1) {
         cli_table_cell(&table, "  %.0f %% of tokens below", 100.0 * ssm_divergence_level(i));
         cli_table_cell(&table, "%.5f", d->kl_quantiles[i]);
@@ -227,10 +221,9 @@ static ssm_status print_divergences(const cli_evaluation *evaluation, ssm_error 
         const ssm_divergence *d = &scored->divergence;
         cli_table_cell(&table, "%s", scored->name);
         cli_table_cell(&table, "%.5f", d->kl);
-        cli_table_cell(&table, "%.5f to %.5f", d->kl_interval.lo, d->kl_interval.hi);
+        cli_table_interval(&table, d->kl_interval, 5, false);
         cli_table_cell(&table, "%.2f", 100.0 * d->agreement);
-        cli_table_cell(&table, "%.2f to %.2f", 100.0 * d->agreement_interval.lo,
-                       100.0 * d->agreement_interval.hi);
+        cli_table_interval(&table, cli_percent(d->agreement_interval), 2, false);
     }
     return cli_table_print(&table, stdout, err);
 }

@@ -191,7 +191,7 @@ static void add_line(cli_table *table, const char *metric, double value, int64_t
 {
     cli_table_cell(table, "%s", metric);
     cli_table_cell(table, "%.4f", value);
-    cli_table_cell(table, "%.4f to %.4f", interval.lo, interval.hi);
+    cli_table_interval(table, interval, 4, false);
     cli_table_cell(table, "%lld %s", (long long)count, of);
 }
 
@@ -233,7 +233,7 @@ static ssm_status print_difference(const rolling_run *run, const rolled *base, s
         status = difference(run, base, run->state->corpus.n_domains, k, &d, err);
         cli_table_cell(&table, "%s", names[k]);
         cli_table_cell(&table, "%+.4f", d.perplexity);
-        cli_table_cell(&table, "%+.4f to %+.4f", d.interval_window.lo, d.interval_window.hi);
+        cli_table_interval(&table, d.interval_window, 4, true);
     }
     ssm_status printed = cli_table_print(&table, stdout, err);
     return status == SSM_STATUS_OK ? printed : status;

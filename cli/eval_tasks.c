@@ -1,5 +1,4 @@
 /* cli/eval_tasks.c: `eval --task`. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -120,9 +119,9 @@ static int64_t truncated_items(const task_run *run)
 /* ---- for programs ---------------------------------------------------------------------------- */
 
 static void json_results(cli_json *json, json_t *parent, const void *context, int64_t i)
+{
     const task_run *run = context;
     const judged *model = &run->models[i];
-{
     json_t *results = cli_json_object(json, parent, "results");
     json_t *task = cli_json_object(json, results, run->task->name);
     json_t *intervals = json_object();
@@ -143,8 +142,8 @@ static void json_results(cli_json *json, json_t *parent, const void *context, in
 
 static ssm_status json_difference(cli_json *json, json_t *object, const void *context, int64_t i,
                                   ssm_error *err)
-    const task_run *run = context;
 {
+    const task_run *run = context;
     ssm_status status = SSM_STATUS_OK;
     for (int metric = 0; metric < SSM_METRIC_COUNT && status == SSM_STATUS_OK; metric++) {
         if (!has(run, metric)) {
@@ -228,7 +227,7 @@ static ssm_status print_results(const task_run *run, ssm_error *err)
                 cli_table_cell(&table, "%s", ssm_task_metric_name((ssm_task_metric)metric));
                 cli_table_number(&table, result->value, 4);
                 cli_table_number(&table, result->stderr_, 4);
-                cli_table_cell(&table, "%.4f to %.4f", result->interval.lo, result->interval.hi);
+                cli_table_interval(&table, result->interval, 4, false);
             }
         }
     }
@@ -251,7 +250,7 @@ static ssm_status print_difference(const task_run *run, const judged *base, ssm_
         cli_table_cell(&table, "%s", ssm_task_metric_name((ssm_task_metric)metric));
         cli_table_cell(&table, "%+.4f", d.value);
         cli_table_number(&table, d.stderr_, 4);
-        cli_table_cell(&table, "%+.4f to %+.4f", d.interval.lo, d.interval.hi);
+        cli_table_interval(&table, d.interval, 4, true);
         if (metric == SSM_METRIC_PERPLEXITY) {
             cli_table_cell(&table, "-");
             cli_table_cell(&table, "-");
@@ -281,11 +280,7 @@ static ssm_status print_recovered(const task_run *run, ssm_error *err)
             status = recovered(run, models, metric, &share, &interval, err);
             cli_table_cell(&table, "%s", ssm_task_metric_name((ssm_task_metric)metric));
             cli_table_number(&table, 100.0 * share, 1);
-            if (isnan(interval.lo) || isnan(interval.hi)) {
-                cli_table_cell(&table, "-");
-            } else {
-                cli_table_cell(&table, "%.1f to %.1f", 100.0 * interval.lo, 100.0 * interval.hi);
-            }
+            cli_table_interval(&table, cli_percent(interval), 1, false);
         }
     }
     ssm_status printed = cli_table_print(&table, stdout, err);

@@ -148,6 +148,16 @@ void cli_table_number(cli_table *table, double value, int decimals)
     }
 }
 
+void cli_table_interval(cli_table *table, ssm_interval interval, int decimals, bool sign)
+{
+    if (isnan(interval.lo) || isnan(interval.hi)) {
+        cli_table_cell(table, "-");
+    } else {
+        cli_table_cell(table, sign ? "%+.*f to %+.*f" : "%.*f to %.*f", decimals, interval.lo,
+                       decimals, interval.hi);
+    }
+}
+
 /* Headings are words of ours, cells are data. */
 static size_t width_of_text(const char *text, bool heading)
 {

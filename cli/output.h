@@ -41,6 +41,8 @@ cli_table cli_table_create(const char *const *headings, const char *alignment);
 void cli_table_cell(cli_table *table, const char *format, ...) SSM_PRINTF(2, 3);
 /* A number with so many decimals; "-" for NaN. */
 void cli_table_number(cli_table *table, double value, int decimals);
+/* "LO to HI" likewise; sign: with + where they are not negative. */
+void cli_table_interval(cli_table *table, ssm_interval interval, int decimals, bool sign);
 /* Prints and frees. Errors: MEMORY. */
 ssm_status cli_table_print(cli_table *table, FILE *out, ssm_error *err);
 /* The same as a table of Markdown. */

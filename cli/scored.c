@@ -53,6 +53,11 @@ void cli_scored_free(cli_scored *scored)
     *scored = (cli_scored){0};
 }
 
+ssm_interval cli_percent(ssm_interval interval)
+{
+    return (ssm_interval){100.0 * interval.lo, 100.0 * interval.hi};
+}
+
 void cli_json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval)
 {
     json_t *array = cli_json_array(json, object, key);

@@ -23,6 +23,8 @@ ssm_status cli_scored_summarise(cli_scored *scored, const ssm_corpus *corpus,
                                 const ssm_bootstrap_options *bootstrap, ssm_error *err);
 void cli_scored_free(cli_scored *scored);
 
+/* A hundred times the interval. */
+ssm_interval cli_percent(ssm_interval interval);
 /* [lo, hi] under key. */
 void cli_json_interval(cli_json *json, json_t *object, const char *key, ssm_interval interval);
 /* Perplexity and its intervals, all together and of every domain. */
