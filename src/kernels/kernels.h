@@ -165,7 +165,8 @@ typedef struct ssm__kernels {
     /* Mamba-2's gated norm over one group of channels, in place in a tile of `groups` groups of 16:
      * y ← y · rsqrt(mean(y²) + eps) · weight, then · SiLU(z) unless z is NULL. y, z
      * [groups][65][16], weight [groups][16]; mean over `width` channels (padding lanes are zero):
-     * lane j sums its channels by FMA in rising group, then the tree. */
+     * lane j sums its channels by FMA in rising group, then the tree. A token whose sum overflows
+     * gets NaN: divided by infinity it would be zeros, which pass for an output. */
     void (*gated_norm)(float *y, const float *weight, const float *z, int64_t tokens,
                        int64_t groups, int64_t width, float eps);
 

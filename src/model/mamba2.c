@@ -43,8 +43,8 @@ typedef struct mixer_run {
 } mixer_run;
 
 /* Recorded layers need the modes, and so do masks under which the channels of a head differ. From
- * two tokens on the products are faster: 1.1
- * against 1.4 µs a head of 64 × 128, 23 against 38 at 64 tokens (AVX-512). */
+ * two tokens on the products are faster: 1.1 against 1.4 µs a head of 64 × 128, 23 against 38 at 64
+ * tokens (AVX-512). */
 static bool is_chunked(const ssm_session *s, int64_t layer, int64_t tokens)
 {
     const bool recorded = s->sink && s->sink->layers[layer];

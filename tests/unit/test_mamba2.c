@@ -554,13 +554,51 @@ static void test_taps(void **state)
     }
 }
 
+/* ---- numbers that are too large -------------------------------------------------------------- */
+
+/* y of about 1e24: finite, but its square is not a float32. */
+static void huge_skip(const char *name, float *values, int64_t count)
+{
+    for (int64_t i = 0; strstr(name, "layers.0.mixer.D") && i < count; i++) {
+        values[i] *= 1e25F;
+    }
+}
+
+/* The gated norm of such a token would be zeros, and the block would add nothing: refused with the
+ * block, in chunks and step by step, whichever way the norm and the gate stand. */
+static void test_squares_that_overflow(void **state)
+{
+    (void)state;
+    const toy_options options = {.edit = huge_skip};
+    for (int i = 0; i < 4; i++) {
+        ssm_config config = toy_config_heads();
+        config.norm_before_gate = i % 2 == 1;
+        int32_t ids[20];
+        toy_ids(&config, 6, ids, 20);
+        ssm_model *model = test_model_toy(&config, SSM_DTYPE_F32, 21, SSM_ISA_AUTO, &options);
+        ssm_session *session = make_session(model, i >= 2);
+        ssm_error err;
+        ssm_error_clear(&err);
+        assert_int_equal(ssm_session_forward(session, ids, 20, SSM_LOGITS_NONE, NULL, NULL, &err),
+                         SSM_STATUS_FAILED);
+        assert_non_null(strstr(err.message, "block 0 gives nan at token"));
+        ssm_session_free(session);
+        ssm_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_dtypes_and_biases),
-        cmocka_unit_test(test_every_length), cmocka_unit_test(test_any_split),
-        cmocka_unit_test(test_exact_chunks), cmocka_unit_test(test_photon_ssd),
-        cmocka_unit_test(test_masks),        cmocka_unit_test(test_taps),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_dtypes_and_biases),
+        cmocka_unit_test(test_every_length),
+        cmocka_unit_test(test_any_split),
+        cmocka_unit_test(test_exact_chunks),
+        cmocka_unit_test(test_photon_ssd),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_taps),
+        cmocka_unit_test(test_squares_that_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
