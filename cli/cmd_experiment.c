@@ -18,23 +18,11 @@ typedef struct live {
     double last; /* seconds of the run at which the line was drawn */
 } live;
 
-/* "2.1 h", "12 min", "40 s" */
-static void format_seconds(double seconds, char out[32])
-{
-    if (seconds < 90) {
-        snprintf(out, 32, "%.0f s", seconds);
-    } else if (seconds < 5400) {
-        snprintf(out, 32, "%.0f min", seconds / 60);
-    } else {
-        snprintf(out, 32, "%.1f h", seconds / 3600);
-    }
-}
-
 static void on_expected(void *context, const ssm_experiment_expected *expected)
 {
     live *l = context;
     char left[32];
-    format_seconds(expected->seconds, left);
+    cli_format_seconds(expected->seconds, left);
     cli_note(l->context,
              "%lld runs, %lld of them done; expected: %.3g CPU-hours left of %.3g, about %s",
              (long long)expected->runs, (long long)expected->done, expected->cpu_seconds / 3600,
@@ -74,7 +62,7 @@ static void on_line(void *context, const ssm_experiment_line *line)
     live *l = context;
     const ssm_train_line *t = line->train;
     char left[32];
-    format_seconds(line->seconds_left, left);
+    cli_format_seconds(line->seconds_left, left);
     if (t == NULL) {
         l->last = 0;
         note_done(l, line, left);

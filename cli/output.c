@@ -285,6 +285,17 @@ void cli_format_bytes(double bytes, char out[32])
     }
 }
 
+void cli_format_seconds(double seconds, char out[32])
+{
+    if (seconds < 90) {
+        snprintf(out, 32, "%.0f s", seconds);
+    } else if (seconds < 5400) {
+        snprintf(out, 32, "%.0f min", seconds / 60);
+    } else {
+        snprintf(out, 32, "%.1f h", seconds / 3600);
+    }
+}
+
 void cli_format_count(int64_t count, char out[32])
 {
     char digits[24];

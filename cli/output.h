@@ -52,6 +52,8 @@ ssm_status cli_table_print_markdown(cli_table *table, FILE *out, ssm_error *err)
 void cli_format_bytes(double bytes, char out[32]);
 /* Thousands separated by commas. */
 void cli_format_count(int64_t count, char out[32]);
+/* "40 s", "12 min", "2.1 h" */
+void cli_format_seconds(double seconds, char out[32]);
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "context.h"
+#include "output.h"
 
 /* Set by the signal handler, which may do nothing else. */
 static volatile sig_atomic_t interrupted;
@@ -29,14 +30,9 @@ static void draw(cli_progress *p, int64_t done, int64_t total, const char *unit,
 {
     char left[48] = "";
     if (done > 0 && total > done && elapsed > 1.0) {
-        double seconds = elapsed * (double)(total - done) / (double)done;
-        if (seconds < 90) {
-            snprintf(left, sizeof left, ", about %.0f s left", seconds);
-        } else if (seconds < 5400) {
-            snprintf(left, sizeof left, ", about %.0f min left", seconds / 60);
-        } else {
-            snprintf(left, sizeof left, ", about %.1f h left", seconds / 3600);
-        }
+        char time[32];
+        cli_format_seconds(elapsed * (double)(total - done) / (double)done, time);
+        snprintf(left, sizeof left, ", about %s left", time);
     }
     if (total > 0) {
         fprintf(stderr, "\r\033[K%s: %lld of %lld %s (%.0f %%)%s", p->what, (long long)done,
