@@ -4,9 +4,7 @@
 #include "commands.h"
 #include "eval_options.h"
 #include "eval_state.h"
-#include "masks.h"
 #include "messages.h"
-#include "rules.h"
 
 /* ---- the command ----------------------------------------------------------------------------- */
 

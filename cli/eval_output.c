@@ -1,9 +1,7 @@
 #include "eval_output.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "messages.h"
 #include "protocol.h"
 
 ssm_status cli_eval_difference(const cli_evaluation *evaluation, const cli_scored *base,

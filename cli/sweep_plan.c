@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "masks.h"
 #include "messages.h"
 #include "protocol.h"
 #include "sweep.h"
@@ -89,29 +88,13 @@ static ssm_status list_rules(cli_sweep *sweep, ssm_error *err)
     return status;
 }
 
-/* True when `rule` without its parameter stands in `names`. */
-static bool is_one_of(const char *rule, const char *const *names)
-{
-    const size_t length = strcspn(rule, ":");
-    for (size_t i = 0; names[i] != NULL; i++) {
-        if (strlen(names[i]) == length && strncmp(names[i], rule, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What is wrong with a parameter the rule says itself. */
+/* Of rules of select what is wrong with a parameter the rule says itself. */
 static ssm_status check_rule(cli_sweep *sweep, const char *rule, ssm_error *err)
 {
     ssm_mask mask = {0};
-    int64_t tokens = 0;
     ssm_status status = cli_rule_check(rule, err);
     if (status != SSM_STATUS_OK || cli_is_rule(rule)) {
         return status;
-    }
-    if (is_one_of(rule, ssm_adapt_rules())) {
-        return ssm_adapt_tokens(rule, sweep->args->window, &tokens, err);
     }
     const ssm_select_options options = {.rule = rule, .budget = 1};
     status = ssm_select(sweep->recording, &options, &mask, err);
