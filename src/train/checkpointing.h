@@ -13,6 +13,9 @@ typedef struct ssm__position {
     int64_t tail_count;
 } ssm__position;
 
+/* A parameter as it is written; everything is borrowed. */
+ssm_tensor ssm__parameter_tensor(const ssm__parameter *p, const char *name, const float *data);
+
 /* config.json and model.safetensors, each whole or not at all; the layout is Hugging Face's or the
  * original's where they can hold the network, else ours (docs/training.md). Errors: FAILED, MEMORY.
  */

@@ -5,7 +5,6 @@
  * says so (model_type "ssmscope"): same tensor names, not for other programs. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -84,12 +83,7 @@ static int64_t list(const ssm__network *network, layout as, ssm_tensor *tensors,
             for (int64_t k = i; k < end; k++, n++) {
                 const ssm__parameter *p = ssm__network_at(network, k);
                 name_of(p, as, times > 1 ? layer : 0, names[n], SSM__SLOT_NAME_MAX);
-                tensors[n] = (ssm_tensor){.name = names[n],
-                                          .dtype = SSM_DTYPE_F32,
-                                          .n_dims = p->n_dims,
-                                          .data = values + p->at,
-                                          .bytes = (size_t)p->count * sizeof(float)};
-                memcpy(tensors[n].dims, p->dims, (size_t)p->n_dims * sizeof *p->dims);
+                tensors[n] = ssm__parameter_tensor(p, names[n], values + p->at);
             }
         }
         i = end;

@@ -29,7 +29,7 @@ static float *array(const ssm__optimiser *optimiser, int i)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static ssm_tensor tensor_of(const ssm__parameter *p, const char *name, const float *data)
+ssm_tensor ssm__parameter_tensor(const ssm__parameter *p, const char *name, const float *data)
 {
     ssm_tensor tensor = {.name = name,
                          .dtype = SSM_DTYPE_F32,
@@ -51,7 +51,7 @@ static ssm_status write_tensors(const ssm__optimiser *optimiser, const ssm__posi
         for (int64_t k = 0; k < count; k++, n++) {
             const ssm__parameter *p = ssm__network_at(optimiser->network, k);
             snprintf(names[n], NAME_MOST, "%s%s", prefixes[i], p->name);
-            tensors[n] = tensor_of(p, names[n], array(optimiser, i) + p->at);
+            tensors[n] = ssm__parameter_tensor(p, names[n], array(optimiser, i) + p->at);
         }
     }
     tensors[n++] = (ssm_tensor){.name = "position",

@@ -162,15 +162,20 @@ static ssm_status write_text(const trainer *t, const char *name, const char *tex
     return status;
 }
 
+static int64_t count_parameters(const trainer *t)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < ssm__network_count(t->network); i++) {
+        count += ssm__network_at(t->network, i)->count;
+    }
+    return count;
+}
+
 static ssm_status log_head(trainer *t, ssm_error *err)
 {
-    int64_t parameters = 0;
-    for (int64_t i = 0; i < ssm__network_count(t->network); i++) {
-        parameters += ssm__network_at(t->network, i)->count;
-    }
     json_t *line = json_pack("{s:s, s:s, s:s, s:I, s:O}", "schema", "ssmscope.train/1", "version",
                              ssm_version(), "data", ssm_train_task_digest(t->task), "parameters",
-                             (json_int_t)parameters, "recipe", t->json);
+                             (json_int_t)count_parameters(t), "recipe", t->json);
     return ssm__log_add(t->log, line, err);
 }
 
@@ -188,8 +193,7 @@ static ssm_status go_on(trainer *t, ssm_error *err)
     SSM__TRY(ssm__read_state(&t->optimiser, t->json, ssm_train_task_digest(t->task), t->directory,
                              &t->position, err));
     t->first_step = t->written = t->position.step;
-    SSM__TRY(ssm__log_open(t->directory, t->position.step, &t->log, err));
-    return SSM_STATUS_OK;
+    return ssm__log_open(t->directory, t->position.step, &t->log, err);
 }
 
 static ssm_status open_run(trainer *t, ssm_error *err)
@@ -367,15 +371,8 @@ static ssm_status write_result(const trainer *t, ssm_error *err)
         json_pack("{s:s, s:I, s:I, s:f, s:O?}", "schema", "ssmscope.training_result/1", "steps",
                   (json_int_t)t->position.step, "tokens", (json_int_t)t->position.tokens, "loss",
                   t->position.tail / (double)t->position.tail_count, "evaluation", t->evaluation);
-    char *inner = ssm__path_join(t->directory, "training");
-    if (inner == NULL) {
-        json_decref(result);
-        return ssm__fail_memory(err, "a path", strlen(t->directory));
-    }
-    const ssm_status status =
-        ssm__json_write(result, JSON_INDENT(2) | JSON_REAL_PRECISION(9), inner, "result.json", err);
-    free(inner);
-    return status;
+    return ssm__json_write(result, JSON_INDENT(2) | JSON_REAL_PRECISION(9), t->directory,
+                           "training/result.json", err);
 }
 
 /* Of a run that is resumed at its end; a result that cannot be read is made again. */
@@ -448,13 +445,11 @@ static ssm_status fill_result(const trainer *t, ssm_train_result *out, ssm_error
     const int64_t arrays = t->sum != NULL ? 5 : 4;
     *out = (ssm_train_result){.steps = t->position.step,
                               .first_step = t->first_step,
+                              .parameters = count_parameters(t),
                               .tokens = t->position.tokens,
                               .seconds = now() - t->started,
                               .bytes = ssm__pass_bytes(t->pass) +
                                        floats * (size_t)arrays * sizeof(float)};
-    for (int64_t i = 0; i < ssm__network_count(t->network); i++) {
-        out->parameters += ssm__network_at(t->network, i)->count;
-    }
     out->loss = t->position.tail_count == 0 ? (double)NAN
                                             : t->position.tail / (double)t->position.tail_count;
     if (t->evaluation != NULL) {
