@@ -60,7 +60,8 @@ typedef struct ssm_experiment_result {
  * run, to the same bytes of the results. A run whose numbers stop being finite is a result; any
  * other failure ends the experiment.
  * Errors: USAGE (the directory holds another experiment, the differences listed, or something
- * else), FAILED (another process works there; disk full), INTERRUPTED, and those of ssm_train. */
+ * else), FAILED (disk full), INTERRUPTED, and those of ssm_train. Processes that are given one
+ * directory share the runs. */
 SSM_API ssm_status ssm_experiment_run(const ssm_experiment *experiment, const char *directory,
                                       const ssm_experiment_options *options,
                                       ssm_experiment_result *out, ssm_error *err);

@@ -71,8 +71,8 @@ ssm_status ssm__recipe_from_json(json_t *given, const char *place, ssm_recipe **
 ssm_status ssm__recipe_from_memory(const char *place, const char *text, size_t bytes,
                                    ssm_recipe **out, ssm_error *err);
 
-/* All settings as they hold; the task's are `settings` (JSON text of ssm_train_task_settings, with
- * the name added) or as given when NULL. New reference; NULL: out of memory. */
+/* All settings as they hold; those of the task as `task` has them, with its name, or as given when
+ * NULL. New reference; NULL: out of memory. */
 json_t *ssm__recipe_json(const ssm_recipe *recipe, const ssm_train_task *task);
 /* Digits that all reals of an object need to be read back exactly. */
 size_t ssm__json_digits(const json_t *root);
