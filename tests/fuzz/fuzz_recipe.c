@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             SSM_STATUS_OK);
     json_t *was = ssm__recipe_json(recipe, NULL), *is = ssm__recipe_json(again, NULL);
     require(was != NULL && is != NULL);
-    require(!ssm__recipe_differs(was, is, differences, sizeof differences));
+    require(!ssm__json_differs(was, is, differences, sizeof differences));
     require(ssm_recipe_set(again, "optimiser.lr", "0.5", &err) == SSM_STATUS_OK);
     check_network(recipe);
     json_decref(was);
