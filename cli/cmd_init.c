@@ -4,6 +4,7 @@
 
 #include <ssmscope/init.h>
 #include <ssmscope/mimetic.h>
+#include <ssmscope/train.h>
 
 #include "commands.h"
 #include "load.h"
@@ -12,7 +13,7 @@
 #include "written.h"
 
 typedef struct init_arguments {
-    const char *shape, *from, *output, *switches;
+    const char *shape, *from, *recipe, *output, *switches;
     int64_t seed, dtype, mode;
     double c, noise;
     cli_list layers, heads;
@@ -28,7 +29,9 @@ typedef struct init_run {
     ssm_mimetic mimetic;
     cli_source source; /* of --from */
     ssm_config config;
-    char digest[64]; /* of what was written */
+    int64_t seed;
+    ssm_recipe_start start; /* what it gave */
+    char digest[64];        /* of what was written; "": in a layout that only training reads */
 } init_run;
 
 /* ---- the switches ---------------------------------------------------------------------------- */
@@ -89,16 +92,19 @@ static ssm_status print_json(const init_run *run, ssm_error *err)
     const init_arguments *args = run->args;
     const ssm_config *config = &run->config;
     cli_json json = cli_json_create(run->context, "init");
-    cli_json_integer(&json, json.root, "seed", args->seed);
+    cli_json_integer(&json, json.root, "seed", run->seed);
     json_t *model = cli_json_object(&json, json.root, "model");
     cli_json_text(&json, model, "path", args->output);
-    cli_json_text(&json, model, "digest", run->digest);
+    if (run->digest[0] != '\0') {
+        cli_json_text(&json, model, "digest", run->digest);
+    }
     if (args->from != NULL) {
         json_t *from = cli_json_object(&json, json.root, "from");
         cli_json_text(&json, from, "path", args->from);
         cli_json_text(&json, from, "digest", run->source.digest);
     } else {
-        cli_json_text(&json, json.root, "shape", args->shape);
+        cli_json_text(&json, json.root, args->recipe != NULL ? "recipe" : "shape",
+                      args->recipe != NULL ? args->recipe : args->shape);
     }
     if (args->switches != NULL) {
         put_mimetic(&json, run);
@@ -135,15 +141,23 @@ static ssm_status print_run(const init_run *run, ssm_error *err)
     if (args->from != NULL) {
         printf("%s: %s, %lld layers, d_model %lld\n", args->output, args->from,
                (long long)run->config.n_layers, (long long)run->config.d_model);
+    } else if (args->recipe != NULL) {
+        printf("%s: %s, %lld layers, d_model %lld, %lld parameters, seed %lld\n", args->output,
+               args->recipe, (long long)run->config.n_layers, (long long)run->config.d_model,
+               (long long)run->start.parameters, (long long)run->seed);
     } else {
         printf("%s: %s, %lld layers, d_model %lld, %s, seed %lld\n", args->output, args->shape,
                (long long)run->config.n_layers, (long long)run->config.d_model,
-               ssm_dtype_name(dtypes[args->dtype]), (long long)args->seed);
+               ssm_dtype_name(dtypes[args->dtype]), (long long)run->seed);
     }
     if (args->switches != NULL) {
         print_mimetic(run);
     }
-    printf("digest %s\n", run->digest);
+    if (run->digest[0] == '\0') {
+        printf("in a layout of its own, which training reads and the engine does not\n");
+    } else {
+        printf("digest %s\n", run->digest);
+    }
     return SSM_STATUS_OK;
 }
 
@@ -164,7 +178,7 @@ static ssm_status write_new(init_run *run, ssm_error *err)
     if (status == SSM_STATUS_OK) {
         status = ssm_init_write_mimetic(
             &run->config, kinds, args->switches == NULL ? NULL : &run->mimetic, dtypes[args->dtype],
-            (uint64_t)args->seed, args->output, cli_progress_start(run->context), err);
+            (uint64_t)run->seed, args->output, cli_progress_start(run->context), err);
     }
     free(kinds);
     return status;
@@ -178,22 +192,104 @@ static ssm_status rewrite(init_run *run, ssm_error *err)
     if (status == SSM_STATUS_OK) {
         const ssm_mimetic_origin origin = {run->source.digest, run->context->canonical};
         run->config = *run->source.config;
-        status = ssm_mimetic_rewrite(run->source.checkpoint, &run->mimetic, (uint64_t)args->seed,
+        status = ssm_mimetic_rewrite(run->source.checkpoint, &run->mimetic, (uint64_t)run->seed,
                                      &origin, args->output, cli_progress_start(run->context), err);
     }
     return status;
 }
 
+static ssm_status set_list(ssm_recipe *recipe, const char *key, const cli_list *list,
+                           ssm_error *err)
+{
+    if (list->values == NULL) {
+        return SSM_STATUS_OK;
+    }
+    json_t *array = json_array();
+    bool good = array != NULL;
+    for (int64_t i = 0; i < list->count && good; i++) {
+        good = json_array_append_new(array, json_integer(list->values[i])) == 0;
+    }
+    char *text = good ? json_dumps(array, JSON_COMPACT) : NULL;
+    const ssm_status status =
+        text == NULL ? cli_no_memory(err) : ssm_recipe_set(recipe, key, text, err);
+    free(text);
+    json_decref(array);
+    return status;
+}
+
+static ssm_status set_real(ssm_recipe *recipe, const char *key, double value, ssm_error *err)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", value);
+    return ssm_recipe_set(recipe, key, text, err);
+}
+
+/* What the command line says is stronger than the recipe; switches replace its whole section. */
+static ssm_status change_recipe(const init_run *run, ssm_recipe *recipe, ssm_error *err)
+{
+    const init_arguments *args = run->args;
+    ssm_status status = SSM_STATUS_OK;
+    if (args->seed != CLI_UNSET) {
+        char text[24];
+        snprintf(text, sizeof text, "%lld", (long long)args->seed);
+        status = ssm_recipe_set(recipe, "seed", text, err);
+    }
+    if (status != SSM_STATUS_OK || args->switches == NULL) {
+        return status;
+    }
+    status = ssm_recipe_set(recipe, "init.mimetic", args->switches, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_recipe_set(recipe, "init.mode", ssm_mimetic_mode_name(run->mimetic.mode), err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = set_real(recipe, "init.c", args->c, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = set_real(recipe, "init.noise", args->noise, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = set_list(recipe, "init.layers", &args->layers, err);
+    }
+    return status == SSM_STATUS_OK ? set_list(recipe, "init.heads", &args->heads, err) : status;
+}
+
+static ssm_status write_of_recipe(init_run *run, ssm_error *err)
+{
+    ssm_recipe *recipe = NULL;
+    ssm_status status = ssm_recipe_read(run->args->recipe, &recipe, err);
+    if (status == SSM_STATUS_OK) {
+        status = change_recipe(run, recipe, err);
+    }
+    if (status == SSM_STATUS_OK) {
+        status = ssm_recipe_init(recipe, run->args->output, &run->start, err);
+    }
+    run->config = run->start.config;
+    run->seed = run->start.seed;
+    ssm_recipe_free(recipe);
+    return status;
+}
+
+static ssm_status write_or_rewrite(init_run *run, ssm_error *err)
+{
+    if (run->args->recipe != NULL) {
+        return write_of_recipe(run, err);
+    }
+    return run->args->from != NULL ? rewrite(run, err) : write_new(run, err);
+}
+
 static ssm_status run_init(cli_context *context, const void *arguments, ssm_error *err)
 {
     const init_arguments *args = arguments;
-    init_run run = {.context = context, .args = args};
+    init_run run = {
+        .context = context, .args = args, .seed = args->seed == CLI_UNSET ? 0 : args->seed};
     ssm_status status = read_mimetic(args, &run.mimetic, err);
     if (status == SSM_STATUS_OK) {
-        status = args->from != NULL ? rewrite(&run, err) : write_new(&run, err);
+        status = write_or_rewrite(&run, err);
     }
     cli_progress_clear(context);
-    status = status == SSM_STATUS_OK ? cli_check_written(args->output, run.digest, err) : status;
+    if (status == SSM_STATUS_OK && (args->recipe == NULL || run.start.published)) {
+        status = cli_check_written(args->output, run.digest, err);
+    }
     status = status == SSM_STATUS_OK ? print_run(&run, err) : status;
     cli_source_close(&run.source);
     return status;
@@ -215,6 +311,12 @@ static const cli_option init_options[] = {
      .argument = "MODEL",
      .help = "An existing model: --mimetic changes the layers named, everything else is copied to "
              "the bit."},
+    {.name = "recipe",
+     .kind = CLI_TEXT,
+     .into = offsetof(init_arguments, recipe),
+     .argument = "FILE",
+     .help = "What a training run of this recipe begins with; --mimetic, --seed and what goes with "
+             "them replace what the recipe says."},
     {.name = "output",
      .letter = 'o',
      .kind = CLI_TEXT,
@@ -227,16 +329,16 @@ static const cli_option init_options[] = {
      .kind = CLI_INTEGER,
      .into = offsetof(init_arguments, seed),
      .argument = "S",
-     .fallback = "0",
      .min = 0,
      .max = INT64_MAX,
-     .help = "Seed of the weights; the same seed gives the same bytes."},
+     .help = "Seed of the weights, 0 or the recipe's when not given; the same seed gives the same "
+             "bytes."},
     {.name = "dtype",
      .kind = CLI_CHOICE,
      .into = offsetof(init_arguments, dtype),
      .choices = "f32|f16|bf16",
      .fallback = "f32",
-     .conflicts = "from",
+     .conflicts = "from,recipe",
      .help = "How the matrices are stored."},
     {.name = "mimetic",
      .kind = CLI_TEXT,
@@ -294,6 +396,8 @@ static const char *const init_examples[] = {
     "The same with one layer that is close to linear attention.",
     "ssmscope init --from tiny --mimetic A,delta --layers 3 -o changed",
     "A trained model with one layer that no longer forgets.",
+    "ssmscope init --recipe recipes/copy.json -o start",
+    "The model that training this recipe begins with.",
     NULL};
 
 const cli_command cli_command_init = {
@@ -303,11 +407,12 @@ const cli_command cli_command_init = {
         "Writes config.json and model.safetensors with the published default initialisation. The "
         "model is not trained: it is for benchmarks and tests, and a start for training. --mimetic "
         "starts layers close to linear attention, so that they learn to recall; --from does that "
-        "to an existing model, and mimetic.json there says what was done.",
+        "to an existing model, and mimetic.json there says what was done. --recipe writes what "
+        "training would begin with.",
     .examples = init_examples,
     .options = init_options,
     .n_options = sizeof init_options / sizeof *init_options,
-    .one_of = "shape,from",
+    .one_of = "shape,from,recipe",
     .arguments_size = sizeof(init_arguments),
     .run = run_init,
 };

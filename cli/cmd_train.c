@@ -79,10 +79,36 @@ static void grid_free(grid *g)
     *g = (grid){0};
 }
 
-/* "key=v1,v2": the key and its values, which point into one copy of the text. */
-static ssm_status read_key(grid *g, int64_t k, const char *text, ssm_error *err)
+/* "lr=1,2,seed=3": where the first key's values end, at the comma in front of a word with "=". */
+static size_t key_length(const char *text)
 {
-    char *copy = strdup(text);
+    size_t length = strcspn(text, ",");
+    while (text[length] == ',') {
+        const size_t word = strcspn(text + length + 1, ",");
+        if (memchr(text + length + 1, '=', word) != NULL) {
+            break;
+        }
+        length += 1 + word;
+    }
+    return length;
+}
+
+static int64_t count_keys(const cli_texts *sweep)
+{
+    int64_t keys = 0;
+    for (int64_t i = 0; i < sweep->count; i++) {
+        for (const char *at = sweep->values[i]; at != NULL; keys++) {
+            const size_t length = key_length(at);
+            at = at[length] == ',' ? at + length + 1 : NULL;
+        }
+    }
+    return keys;
+}
+
+/* "key=v1,v2": the key and its values, which point into one copy of the text. */
+static ssm_status read_key(grid *g, int64_t k, const char *text, size_t length, ssm_error *err)
+{
+    char *copy = strndup(text, length);
     g->keys[k] = copy;
     if (copy == NULL) {
         return cli_no_memory(err);
@@ -90,8 +116,8 @@ static ssm_status read_key(grid *g, int64_t k, const char *text, ssm_error *err)
     char *equals = strchr(copy, '=');
     if (equals == NULL || equals == copy || equals[1] == '\0') {
         return cli_fail(err, SSM_STATUS_USAGE, NULL,
-                        "--sweep: \"%s\"; expected KEY=VALUE,VALUE,…, such as lr=0.001,0.003",
-                        text);
+                        "--sweep: \"%.*s\"; expected KEY=VALUE,VALUE,…, such as lr=0.001,0.003",
+                        (int)length, text);
     }
     *equals = '\0';
     int64_t count = 1;
@@ -109,7 +135,8 @@ static ssm_status read_key(grid *g, int64_t k, const char *text, ssm_error *err)
             *comma = '\0';
         }
         if (*value == '\0') {
-            return cli_fail(err, SSM_STATUS_USAGE, NULL, "--sweep: an empty value in \"%s\"", text);
+            return cli_fail(err, SSM_STATUS_USAGE, NULL, "--sweep: an empty value in \"%.*s\"",
+                            (int)length, text);
         }
         g->values[k][i] = value;
         value = comma == NULL ? value : comma + 1;
@@ -148,34 +175,47 @@ static ssm_status name_run(grid *g, int64_t i, const char *output, ssm_error *er
     return run->directory == NULL ? cli_no_memory(err) : SSM_STATUS_OK;
 }
 
+static ssm_status read_keys(const cli_texts *sweep, grid *g, ssm_error *err)
+{
+    int64_t k = 0;
+    for (int64_t i = 0; i < sweep->count; i++) {
+        for (const char *at = sweep->values[i]; at != NULL; k++) {
+            const size_t length = key_length(at);
+            const ssm_status status = read_key(g, k, at, length, err);
+            if (status != SSM_STATUS_OK) {
+                return status;
+            }
+            if (g->n_runs > MOST_RUNS / g->counts[k]) {
+                return cli_fail(err, SSM_STATUS_USAGE, NULL, "--sweep: more than %d runs",
+                                MOST_RUNS);
+            }
+            g->n_runs *= g->counts[k];
+            at = at[length] == ',' ? at + length + 1 : NULL;
+        }
+    }
+    return SSM_STATUS_OK;
+}
+
 static ssm_status make_grid(const train_arguments *args, grid *g, ssm_error *err)
 {
-    const size_t keys = (size_t)args->sweep.count;
+    g->n_keys = count_keys(&args->sweep);
+    const size_t keys = (size_t)g->n_keys;
     g->keys = calloc(keys + 1, sizeof *g->keys);
     g->values = calloc(keys + 1, sizeof *g->values);
     g->counts = calloc(keys + 1, sizeof *g->counts);
     if (g->keys == NULL || g->values == NULL || g->counts == NULL) {
         return cli_no_memory(err);
     }
-    g->n_keys = args->sweep.count;
-    int64_t runs = 1;
-    for (int64_t k = 0; k < g->n_keys; k++) {
-        ssm_status status = read_key(g, k, args->sweep.values[k], err);
-        if (status != SSM_STATUS_OK) {
-            return status;
-        }
-        if (runs > MOST_RUNS / g->counts[k]) {
-            return cli_fail(err, SSM_STATUS_USAGE, NULL, "--sweep: more than %d runs", MOST_RUNS);
-        }
-        runs *= g->counts[k];
+    g->n_runs = 1;
+    ssm_status status = read_keys(&args->sweep, g, err);
+    if (status != SSM_STATUS_OK) {
+        return status;
     }
-    g->runs = calloc((size_t)runs, sizeof *g->runs);
+    g->runs = calloc((size_t)g->n_runs, sizeof *g->runs);
     if (g->runs == NULL) {
         return cli_no_memory(err);
     }
-    g->n_runs = runs;
-    ssm_status status = SSM_STATUS_OK;
-    for (int64_t i = 0; i < runs && status == SSM_STATUS_OK; i++) {
+    for (int64_t i = 0; i < g->n_runs && status == SSM_STATUS_OK; i++) {
         status = name_run(g, i, args->output, err);
     }
     return status;
@@ -351,13 +391,14 @@ static const cli_option train_options[] = {
      .kind = CLI_TEXTS,
      .into = offsetof(train_arguments, sweep),
      .argument = "KEY=V1,V2,…",
-     .help = "Train once for every value, and for every combination of several --sweep; prints one "
-             "table. A run whose numbers stop being finite is a row that says so."},
+     .help = "Train once for every value, and for every combination of several keys "
+             "(lr=0.001,0.003,seed=1,2, or another --sweep); prints one table. A run whose numbers "
+             "stop being finite is a row that says so."},
 };
 
 static const char *const train_examples[] = {
     "ssmscope train recipes/tiny.json -o tiny-1", "Train the recipe.",
-    "ssmscope train recipes/copy.json -o copy --sweep lr=0.001,0.003 --sweep seed=0,1,2",
+    "ssmscope train recipes/copy.json -o copy --sweep lr=0.001,0.003,seed=0,1,2",
     "Six runs and one table.", NULL};
 
 const cli_command cli_command_train = {

@@ -2,7 +2,7 @@
 #ifndef SSMSCOPE_TRAIN_H
 #define SSMSCOPE_TRAIN_H
 
-#include <ssmscope/base.h>
+#include <ssmscope/checkpoint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,21 @@ SSM_API ssm_status ssm_recipe_set(ssm_recipe *recipe, const char *key, const cha
 SSM_API char *ssm_recipe_text(const ssm_recipe *recipe);
 /* All keys with range, default and meaning, a line each; for free(). NULL: out of memory. */
 SSM_API char *ssm_recipe_keys(void);
+
+/* What a run of a recipe begins with. */
+typedef struct ssm_recipe_start {
+    ssm_config config;  /* shape of the network */
+    int64_t parameters; /* numbers to be learned */
+    int64_t seed;       /* of the recipe */
+    bool published;     /* false: written in our own layout, which only training reads */
+} ssm_recipe_start;
+
+/* Writes the model directory that a run of the recipe begins with (config.json,
+ * model.safetensors, tokenizer.json for text, recipe.json), the same bytes as training with a
+ * learning rate of 0. The directory is made where there is none. Errors: USAGE (the directory
+ * holds a model; contradictions), FILE (as ssm_train), FAILED, MEMORY. */
+SSM_API ssm_status ssm_recipe_init(const ssm_recipe *recipe, const char *directory,
+                                   ssm_recipe_start *out, ssm_error *err);
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 

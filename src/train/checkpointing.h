@@ -16,6 +16,16 @@ typedef struct ssm__position {
 /* A parameter as it is written; everything is borrowed. */
 ssm_tensor ssm__parameter_tensor(const ssm__parameter *p, const char *name, const float *data);
 
+/* Errors: USAGE (the directory holds a model or what is left of a run, named). */
+ssm_status ssm__check_no_model(const char *directory, ssm_error *err);
+
+/* directory/recipe.json of a recipe as it holds. Errors: MEMORY (also of a recipe that is NULL),
+ * FAILED. */
+ssm_status ssm__write_recipe(json_t *recipe, const char *directory, ssm_error *err);
+
+/* True: the model has a published layout; false: it is written in our own. */
+bool ssm__is_published(const ssm__network_config *config);
+
 /* config.json and model.safetensors, each whole or not at all; the layout is Hugging Face's or the
  * original's where they can hold the network, else ours (docs/training.md). Errors: FAILED, MEMORY.
  */

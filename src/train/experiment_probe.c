@@ -33,24 +33,18 @@ static ssm_status probe(const ssm_experiment *e, const ssm_recipe *recipe,
                         const ssm_train_task *task, const char *directory,
                         const ssm_experiment_options *options, json_t **out, ssm_error *err)
 {
-    ssm__network_config config;
     ssm__network *network = NULL;
-    ssm__mixer_kind *mixers = calloc((size_t)recipe->model.n_layers, sizeof *mixers);
     char *path = ssm__path_join(directory, "model.safetensors");
     ssm_status status =
-        mixers == NULL || path == NULL ? ssm__fail_memory(err, "a network", 0) : SSM_STATUS_OK;
+        path == NULL ? ssm__fail_memory(err, "a path", strlen(directory)) : SSM_STATUS_OK;
     if (status == SSM_STATUS_OK) {
-        status = ssm__recipe_network(recipe, ssm_train_task_info(task), mixers, &config, err);
-    }
-    if (status == SSM_STATUS_OK) {
-        status = ssm__network_create(&config, ssm__kernels_for(options->isa), options->pool,
-                                     &network, err);
+        status = ssm__recipe_open(recipe, ssm_train_task_info(task), ssm__kernels_for(options->isa),
+                                  options->pool, &network, err);
     }
     status = status == SSM_STATUS_OK ? read_values(network, path, err) : status;
     status =
         status == SSM_STATUS_OK ? ssm__probe_network(network, task, &e->probe, out, err) : status;
     ssm__network_free(network);
-    free(mixers);
     free(path);
     return status;
 }

@@ -20,6 +20,7 @@
 #include "checkpoint/config_write.h"
 #include "checkpoint/slots.h"
 #include "safetensors/write.h"
+#include "train/checkpointing.h"
 #include "train/draw.h"
 #include "train/mimetic_edit.h"
 
@@ -140,19 +141,6 @@ static bool needs_original(const init_job *job)
              config->norm_before_gate));
 }
 
-static ssm_status check_directory(const char *directory, ssm_error *err)
-{
-    static const char *const held[] = {"config.json", "model.safetensors",
-                                       "model.safetensors.index.json", "pytorch_model.bin"};
-    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
-        if (ssm__holds_file(directory, held[i])) {
-            return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(directory),
-                             "the directory already holds a model (%s); choose another", held[i]);
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
 /* What an initialisation that was killed left of its weights. */
 static ssm_status remove_remains(const char *path, ssm_error *err)
 {
@@ -183,7 +171,7 @@ static ssm_status take_directory(const char *path, int *lock, ssm_error *err)
             "another process is writing into this directory: wait until it is done, or "
             "choose another");
     }
-    SSM__TRY(check_directory(path, err)); /* again: it may just have been done */
+    SSM__TRY(ssm__check_no_model(path, err)); /* again: it may just have been done */
     return remove_remains(path, err);
 }
 
@@ -386,7 +374,7 @@ ssm_status ssm_init_write_mimetic(const ssm_config *config, const ssm_layer_kind
                     .progress = progress};
     SSM__TRY(check_config(&job, err));
     job.original = needs_original(&job);
-    SSM__TRY(check_directory(directory, err));
+    SSM__TRY(ssm__check_no_model(directory, err));
     if (mimetic != NULL) {
         const ssm__mimetic_job edit = {.mimetic = mimetic,
                                        .config = config,

@@ -44,6 +44,11 @@ static layout layout_of(const ssm__network_config *config)
     return attention || c->d_mlp > 0 || c->layer_norm || !plain2 ? LAYOUT_ORIGINAL : LAYOUT_HF;
 }
 
+bool ssm__is_published(const ssm__network_config *config)
+{
+    return layout_of(config) != LAYOUT_OWN;
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* Layers that share their weights are written one by one. */
@@ -180,4 +185,26 @@ ssm_status ssm__write_model(const ssm__network *network, const char *directory, 
     const layout as = layout_of(config);
     SSM__TRY(write_weights(network, as, directory, err));
     return write_config(config, as, directory, err);
+}
+
+ssm_status ssm__write_recipe(json_t *recipe, const char *directory, ssm_error *err)
+{
+    const size_t digits = recipe == NULL ? 0 : ssm__json_digits(recipe);
+    return ssm__json_write(json_incref(recipe), JSON_INDENT(2) | JSON_REAL_PRECISION(digits),
+                           directory, "recipe.json", err);
+}
+
+ssm_status ssm__check_no_model(const char *directory, ssm_error *err)
+{
+    static const char *const held[] = {"config.json", "model.safetensors", "pytorch_model.bin",
+                                       "model.safetensors.index.json", "recipe.json"};
+    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
+        if (ssm__holds_file(directory, held[i])) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(directory),
+                             "the directory already holds a model or a run (%s); choose "
+                             "another, or resume the run",
+                             held[i]);
+        }
+    }
+    return SSM_STATUS_OK;
 }

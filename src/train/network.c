@@ -325,6 +325,15 @@ const ssm__parameter *ssm__network_find(const ssm__network *network, const char 
     return NULL;
 }
 
+int64_t ssm__count_parameters(const ssm__network *network)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < network->n_parameters; i++) {
+        count += network->parameters[i].count;
+    }
+    return count;
+}
+
 int64_t ssm__network_floats(const ssm__network *network)
 {
     return network->floats;

@@ -77,6 +77,8 @@ int64_t ssm__network_count(const ssm__network *network);
 const ssm__parameter *ssm__network_at(const ssm__network *network, int64_t i);
 /* NULL: there is none of that name. */
 const ssm__parameter *ssm__network_find(const ssm__network *network, const char *name);
+/* Numbers in all parameters. */
+int64_t ssm__count_parameters(const ssm__network *network);
 /* Floats in all, padding included; a multiple of 16. */
 int64_t ssm__network_floats(const ssm__network *network);
 float *ssm__network_values(const ssm__network *network);

@@ -88,5 +88,13 @@ ssm_status ssm__recipe_check(const ssm_recipe *recipe, ssm_error *err);
  * (contradictions, with the keys). */
 ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
                                ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err);
+/* The same, made; its weights are not set. Errors: USAGE, MEMORY. Owner: the caller,
+ * ssm__network_free. */
+ssm_status ssm__recipe_open(const ssm_recipe *recipe, const ssm_train_info *task,
+                            const ssm__kernels *kernels, ssm_pool *pool, ssm__network **out,
+                            ssm_error *err);
+/* The recipe's task. Errors: FILE (no task, or as the task), USAGE (ssm__recipe_check), MEMORY.
+ * Owner: the caller, ssm_train_task_free. */
+ssm_status ssm__recipe_task(const ssm_recipe *recipe, ssm_train_task **out, ssm_error *err);
 
 #endif

@@ -1,11 +1,13 @@
 /* train/recipe_network.c: the network that a recipe and a task ask for. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "train/mixer.h"
 #include "train/recipe.h"
+#include "train/task.h"
 
 static ssm_status choose_mixers(const ssm__recipe_model *model, ssm__mixer_kind *mixers,
                                 ssm_error *err)
@@ -123,4 +125,32 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
                                  .gate_rank = m->gate_rank,
                                  .gate_groups = m->gate_groups};
     return SSM_STATUS_OK;
+}
+
+ssm_status ssm__recipe_open(const ssm_recipe *recipe, const ssm_train_info *task,
+                            const ssm__kernels *kernels, ssm_pool *pool, ssm__network **out,
+                            ssm_error *err)
+{
+    const size_t bytes = (size_t)recipe->model.n_layers * sizeof(ssm__mixer_kind);
+    ssm__network_config config;
+    ssm__mixer_kind *mixers = malloc(bytes);
+    if (mixers == NULL) {
+        return ssm__fail_memory(err, "a list of layers", bytes);
+    }
+    ssm_status status = ssm__recipe_network(recipe, task, mixers, &config, err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm__network_create(&config, kernels, pool, out, err);
+    }
+    free(mixers);
+    return status;
+}
+
+ssm_status ssm__recipe_task(const ssm_recipe *recipe, ssm_train_task **out, ssm_error *err)
+{
+    SSM__TRY(ssm__recipe_check(recipe, err));
+    if (recipe->task == NULL) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(recipe->place),
+                         "the recipe has no task; expected \"task\": {\"name\": …}");
+    }
+    return ssm__train_task_from_json(recipe->task, (uint64_t)recipe->seed, recipe->place, out, err);
 }

@@ -30,7 +30,6 @@ typedef struct trainer {
     const ssm_train_options *options;
     const ssm__kernels *kernels;
     ssm_train_task *task;
-    ssm__mixer_kind *mixers;
     ssm__network *network;
     ssm__pass *pass;
     ssm__optimiser optimiser;
@@ -63,15 +62,8 @@ static double now(void)
 
 static ssm_status open_network(trainer *t, ssm_error *err)
 {
-    const int64_t n_layers = t->recipe->model.n_layers;
-    ssm__network_config config;
-    t->mixers = calloc((size_t)n_layers, sizeof *t->mixers);
-    if (t->mixers == NULL) {
-        return ssm__fail_memory(err, "a list of layers", (size_t)n_layers * sizeof *t->mixers);
-    }
     const ssm_train_info *info = ssm_train_task_info(t->task);
-    SSM__TRY(ssm__recipe_network(t->recipe, info, t->mixers, &config, err));
-    SSM__TRY(ssm__network_create(&config, t->kernels, t->options->pool, &t->network, err));
+    SSM__TRY(ssm__recipe_open(t->recipe, info, t->kernels, t->options->pool, &t->network, err));
     SSM__TRY(ssm__pass_create(t->network, info->length, true, &t->pass, err));
     return ssm__optimiser_create(t->network, t->kernels, t->options->pool, &t->optimiser, err);
 }
@@ -108,22 +100,6 @@ static ssm_status open_text(trainer *t, ssm_error *err)
     return t->text == NULL ? ssm__fail_memory(err, "a recipe", 0) : SSM_STATUS_OK;
 }
 
-/* What a run of another kind, or one that is not to be resumed, left there. */
-static ssm_status check_free(const char *directory, ssm_error *err)
-{
-    static const char *const held[] = {"config.json", "model.safetensors", "pytorch_model.bin",
-                                       "model.safetensors.index.json", "recipe.json"};
-    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++) {
-        if (ssm__holds_file(directory, held[i])) {
-            return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(directory),
-                             "the directory already holds a model or a run (%s); resume it, or "
-                             "choose another",
-                             held[i]);
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
 /* The first thing that a run makes: what stands beside it is the run's own, however early that was
  * killed. */
 static bool holds_training(const char *directory)
@@ -153,36 +129,18 @@ static ssm_status take_directory(trainer *t, ssm_error *err)
     return status;
 }
 
-static ssm_status write_text(const trainer *t, const char *name, const char *text, ssm_error *err)
-{
-    char *path = ssm__path_join(t->directory, name);
-    const ssm_status status = path == NULL ? ssm__fail_memory(err, "a path", strlen(name))
-                                           : ssm__write_file(path, text, strlen(text), err);
-    free(path);
-    return status;
-}
-
-static int64_t count_parameters(const trainer *t)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < ssm__network_count(t->network); i++) {
-        count += ssm__network_at(t->network, i)->count;
-    }
-    return count;
-}
-
 static ssm_status log_head(trainer *t, ssm_error *err)
 {
     json_t *line = json_pack("{s:s, s:s, s:s, s:I, s:O}", "schema", "ssmscope.train/1", "version",
                              ssm_version(), "data", ssm_train_task_digest(t->task), "parameters",
-                             (json_int_t)count_parameters(t), "recipe", t->json);
+                             (json_int_t)ssm__count_parameters(t->network), "recipe", t->json);
     return ssm__log_add(t->log, line, err);
 }
 
 static ssm_status begin(trainer *t, ssm_error *err)
 {
     SSM__TRY(ssm__first_weights(t->network, t->recipe, err));
-    SSM__TRY(write_text(t, "recipe.json", t->text, err));
+    SSM__TRY(ssm__write_recipe(t->json, t->directory, err));
     SSM__TRY(ssm__write_tokenizer(t->recipe, ssm_train_task_info(t->task), t->directory, err));
     SSM__TRY(ssm__log_open(t->directory, -1, &t->log, err));
     return log_head(t, err);
@@ -198,20 +156,13 @@ static ssm_status go_on(trainer *t, ssm_error *err)
 
 static ssm_status open_run(trainer *t, ssm_error *err)
 {
-    const ssm_recipe *recipe = t->recipe;
-    SSM__TRY(ssm__recipe_check(recipe, err));
-    if (recipe->task == NULL) {
-        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(recipe->place),
-                         "the recipe has no task; expected \"task\": {\"name\": …}");
-    }
-    SSM__TRY(ssm__train_task_from_json(recipe->task, (uint64_t)recipe->seed, recipe->place,
-                                       &t->task, err));
+    SSM__TRY(ssm__recipe_task(t->recipe, &t->task, err));
     SSM__TRY(open_network(t, err));
     SSM__TRY(open_batches(t, err));
     SSM__TRY(open_text(t, err));
     const bool resumed = t->options->resume && ssm__has_state(t->directory);
     if (!resumed && !(t->options->resume && holds_training(t->directory))) {
-        SSM__TRY(check_free(t->directory, err));
+        SSM__TRY(ssm__check_no_model(t->directory, err));
     }
     SSM__TRY(take_directory(t, err));
     return resumed ? go_on(t, err) : begin(t, err);
@@ -445,7 +396,7 @@ static ssm_status fill_result(const trainer *t, ssm_train_result *out, ssm_error
     const int64_t arrays = t->sum != NULL ? 5 : 4;
     *out = (ssm_train_result){.steps = t->position.step,
                               .first_step = t->first_step,
-                              .parameters = count_parameters(t),
+                              .parameters = ssm__count_parameters(t->network),
                               .tokens = t->position.tokens,
                               .seconds = now() - t->started,
                               .bytes = ssm__pass_bytes(t->pass) +
@@ -471,7 +422,6 @@ static void close_run(trainer *t)
     ssm__optimiser_free(&t->optimiser);
     ssm__pass_free(t->pass);
     ssm__network_free(t->network);
-    free(t->mixers);
     ssm_train_task_free(t->task);
     ssm__log_close(t->log);
     json_decref(t->json);

@@ -37,7 +37,7 @@ expect 0 init --from original --mimetic A -o original-all
 
 # --- refusals -----------------------------------------------------------------------------------------
 expect 2 init -o x
-says 'one of --shape, --from is missing'
+says 'one of --shape, --from, --recipe is missing'
 expect 2 init --shape tiny --from tiny --mimetic -o x
 says '--shape and --from cannot be given together'
 expect 2 init --from tiny -o x
@@ -57,3 +57,27 @@ expect 2 init --from tiny --mimetic -o recall
 says 'the directory is not empty'
 expect 3 init --from absent --mimetic -o x
 [ ! -e x ] || fail "a refused command left a directory"
+
+# --- of a recipe --------------------------------------------------------------------------------------
+recipe='{"seed": 7, "model": {"d_model": 32, "n_layers": 2, "mixer": "mamba2", "head_dim": 16,
+    "d_state": 8}, "task": {"name": "copy"}, "schedule": {"steps": 1}, "optimiser": {"lr": 0},
+    "evaluate": {"rows": 0}, "batch": {"rows": 2}}'
+echo "$recipe" >recipe.json
+expect 0 init --recipe recipe.json -o of-recipe
+prints 'recipe.json, 2 layers, d_model 32, 15576 parameters, seed 7'
+expect 0 train recipe.json -o trained
+for file in config.json model.safetensors recipe.json; do
+    same of-recipe/$file trained/$file "$file of init and of a training that learns nothing"
+done
+expect 0 init --recipe recipe.json --seed 9 --mimetic A,conv --layers 1 -o of-recipe-9
+expect 0 train recipe.json --set seed=9 --set init.mimetic=A,conv --set 'init.layers=[1]' -o trained-9
+same of-recipe-9/model.safetensors trained-9/model.safetensors "options in the place of keys"
+echo "${recipe/mamba2/gla}" >gla.json
+expect 0 init --recipe gla.json -o of-gla
+prints 'which training reads and the engine does not'
+expect 2 init --recipe recipe.json -o of-recipe
+says 'the directory already holds a model or a run (config.json)'
+expect 2 init --recipe recipe.json --dtype f16 -o x
+says '--dtype and --recipe cannot be given together'
+expect 3 init --recipe absent.json -o x
+[ ! -e x ] || fail "a refused recipe left a directory"

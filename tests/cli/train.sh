@@ -59,7 +59,7 @@ same model/model.safetensors tuned/model.safetensors 'no learning rate, no chang
 expect 0 train recipe.json -o grid --set steps=3 --sweep lr=0.001,1000 --sweep seed=1,2 --set clip=0
 [ "$(grep -c . "$scratch/out")" -ge 5 ] || fail "the table has not four rows"
 [ -s grid/lr=0.001,seed=2/model.safetensors ] || fail "no directory a run"
-expect 0 train recipe.json -o grid --set steps=3 --sweep lr=0.001,1000 --sweep seed=1,2 --set clip=0 \
+expect 0 train recipe.json -o grid --set steps=3 --sweep lr=0.001,1000,seed=1,2 --set clip=0 \
     --resume --json
 prints '"seed": "2"'
 
