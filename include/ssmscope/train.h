@@ -57,6 +57,30 @@ typedef struct ssm_train_line {
     const char *evaluation;   /* NULL, or a JSON object: what was measured at this step */
 } ssm_train_line;
 
+/* Several processes, the ranks, that train one model together: batch i of a step is computed by
+ * rank i mod size, and one recipe gives the same bytes for any number of ranks that divides
+ * batch.accumulate (docs/training.md). The caller brings the connection: `ssmscope train` MPI, a
+ * program of yours what it likes. All ranks call the same function at the same time, each with the
+ * same number of bytes, never more than 2²² for all of them together; the functions return when the
+ * data are there, or false when the connection is lost, and are called from the thread of ssm_train
+ * alone. Data are sent as they lie in memory. */
+enum { SSM_TRAIN_RANKS_MOST = 1024 };
+
+typedef struct ssm_train_ranks {
+    void *context;
+    int rank, size; /* 0 ≤ rank < size ≤ SSM_TRAIN_RANKS_MOST */
+    /* out, in: [size][bytes]; part k of out goes to rank k, part k of in came from it. */
+    bool (*exchange)(void *context, const void *out, void *in, size_t bytes);
+    /* Part k of all, [size][bytes], ← what rank k has in own, [bytes]. */
+    bool (*gather)(void *context, const void *own, void *all, size_t bytes);
+    /* data, [bytes], ← what rank `from` has there. */
+    bool (*broadcast)(void *context, int from, void *data, size_t bytes);
+} ssm_train_ranks;
+
+/* All ranks meet here, each with how it fared: when one has failed, all of them return the status
+ * and the error of the lowest that has. For what comes in front of ssm_train; ranks NULL: own. */
+SSM_API ssm_status ssm_train_agree(const ssm_train_ranks *ranks, ssm_status own, ssm_error *err);
+
 typedef struct ssm_train_options {
     ssm_pool *pool; /* NULL: the calling thread alone */
     ssm_isa isa;
@@ -64,6 +88,7 @@ typedef struct ssm_train_options {
     const ssm_progress *progress;
     void (*line)(void *context, const ssm_train_line *line); /* may be NULL */
     void *context;
+    const ssm_train_ranks *ranks; /* NULL: this process alone */
 } ssm_train_options;
 
 typedef struct ssm_train_result {
@@ -74,18 +99,21 @@ typedef struct ssm_train_result {
     double loss;      /* mean over the last tenth of the steps */
     double seconds;   /* of this process */
     bool not_finite;  /* the run failed because its numbers were no longer finite */
-    size_t bytes;     /* parameters, optimiser, activations */
-    char *evaluation; /* the last evaluation as a JSON object, or NULL; for free() */
+    size_t bytes;     /* parameters, optimiser, activations; of this process */
+    char *evaluation; /* the last evaluation as a JSON object, or NULL (as on ranks > 0); for free()
+                       */
 } ssm_train_result;
 
 /* Trains and writes a model directory (config.json, model.safetensors, tokenizer.json for text,
  * recipe.json) and, below it, training/ with state.safetensors and log.jsonl. Every file appears
  * whole or not at all; a killed run resumed gives the same bits as one that never stopped, for any
- * number of threads. Interrupted: a checkpoint is written first.
+ * number of threads and ranks. Interrupted: a checkpoint is written first. Of several ranks only
+ * rank 0 touches the directory and calls `line`; recipe and texts must be the same on all of them,
+ * `progress` of one stops all, and all of them return the same status and error.
  * Errors: USAGE (the directory holds a model and resume is false; another recipe than the one it
  * was begun with, the differences listed), FILE (text missing or too short, ids outside the
- * vocabulary), FAILED (not finite: tensor, step and batch are named; disk full), INTERRUPTED,
- * MEMORY. */
+ * vocabulary), FAILED (not finite: tensor, step and batch are named; disk full; ranks that differ
+ * in recipe, texts or weights), INTERRUPTED, MEMORY. */
 SSM_API ssm_status ssm_train(const ssm_recipe *recipe, const char *directory,
                              const ssm_train_options *options, ssm_train_result *out,
                              ssm_error *err);

@@ -1,55 +1,22 @@
-/* train/trainer.c: a training run: opening, steps, checkpoints.
+/* train/trainer.c: a training run: steps, and what is due between them.
  *
  * Batch number b of the run has the task's rows b·rows …, step s uses the batches (s −
  * 1)·accumulate …: the position in the data, and every dropout mask, follow from the number of
- * steps done. */
-#include <errno.h>
-#include <fcntl.h>
+ * steps done. Of several ranks each has every size-th batch, and the weights; rank 0 alone has the
+ * directory. What one rank does alone ends where all of them meet (ranks.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "train/checkpointing.h"
 #include "train/evaluation.h"
-#include "train/first_weights.h"
-#include "train/recipe.h"
-#include "train/task.h"
-#include "train/work.h"
-
-typedef struct trainer {
-    const ssm_recipe *recipe;
-    const char *directory;
-    const ssm_train_options *options;
-    const ssm__kernels *kernels;
-    ssm_train_task *task;
-    ssm__network *network;
-    ssm__pass *pass;
-    ssm__optimiser optimiser;
-    ssm_train_batch *batches; /* [accumulate] */
-    int64_t labels;           /* of the step under way */
-    float *sum;               /* of the gradients of a step's batches; NULL: one batch a step */
-    json_t *json;             /* the recipe as it holds */
-    char *text;
-    int lock;
-    ssm__log *log;
-    ssm__position position;
-    int64_t first_step;
-    double started, last_line; /* seconds */
-    int64_t last_tokens;
-    double loss, norm;  /* of the last step */
-    double stepped;     /* when it was done */
-    json_t *evaluation; /* the last one */
-    int64_t written;    /* step of the last checkpoint */
-    bool not_finite;
-} trainer;
+#include "train/trainer.h"
 
 static double now(void)
 {
@@ -58,140 +25,52 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
-static ssm_status open_network(trainer *t, ssm_error *err)
+/* Of the run: this rank's batch in a round of a step. */
+static int64_t batch_number(const ssm__trainer *t, int64_t step, int64_t round)
 {
-    const ssm_train_info *info = ssm_train_task_info(t->task);
-    SSM__TRY(ssm__recipe_open(t->recipe, info, t->kernels, t->options->pool, &t->network, err));
-    SSM__TRY(ssm__pass_create(t->network, info->length, true, &t->pass, err));
-    return ssm__optimiser_create(t->network, t->kernels, t->options->pool, &t->optimiser, err);
+    return (step - 1) * t->recipe->batch.accumulate + round * t->ranks.size + t->ranks.rank;
 }
 
-static ssm_status open_batches(trainer *t, ssm_error *err)
+/* This rank's batches of step `step`, and how many labels they have. */
+static ssm_status make_batches(ssm__trainer *t, int64_t step, int64_t *labels, ssm_error *err)
 {
-    const int64_t accumulate = t->recipe->batch.accumulate;
-    const ssm_train_info *info = ssm_train_task_info(t->task);
-    t->batches = calloc((size_t)accumulate, sizeof *t->batches);
-    if (t->batches == NULL) {
-        return ssm__fail_memory(err, "batches", (size_t)accumulate * sizeof *t->batches);
-    }
-    for (int64_t i = 0; i < accumulate; i++) {
-        SSM__TRY(ssm_train_batch_create(t->task, t->recipe->batch.rows, info->length,
-                                        &t->batches[i], err));
-    }
-    if (accumulate > 1) {
-        const size_t floats = (size_t)ssm__network_floats(t->network);
-        t->sum = calloc(floats, sizeof *t->sum);
-        if (t->sum == NULL) {
-            return ssm__fail_memory(err, "a sum of gradients", floats * sizeof *t->sum);
-        }
+    const ssm__recipe_batch *b = &t->recipe->batch;
+    const ssm__network_config *config = ssm__network_config_of(t->network);
+    for (int64_t i = 0; i < t->rounds; i++) {
+        char what[64];
+        const int64_t number = batch_number(t, step, i);
+        ssm_train_task_rows(t->task, number * b->rows, &t->batches[i]);
+        snprintf(what, sizeof what, "step %" PRId64 ", batch %" PRId64, step, number);
+        SSM__TRY(ssm__check_batch(config, &t->batches[i], what, err));
+        *labels += ssm__batch_labels(config, &t->batches[i]);
     }
     return SSM_STATUS_OK;
 }
 
-static ssm_status open_text(trainer *t, ssm_error *err)
+/* The batches of step `step`, unless somebody wants to stop. */
+static ssm_status begin_step(ssm__trainer *t, int64_t step, bool *stop, ssm_error *err)
 {
-    t->json = ssm__recipe_json(t->recipe, t->task);
-    if (t->json != NULL) {
-        t->text = ssm__json_print(t->json,
-                                  JSON_INDENT(2) | JSON_REAL_PRECISION(ssm__json_digits(t->json)));
+    const ssm_progress *p = t->options->progress;
+    ssm__rank_note note = {0}, all = {0};
+    ssm_status status = SSM_STATUS_OK;
+    note.stop = p != NULL && p->report != NULL &&
+                !p->report(p->context, "train", step - 1, t->recipe->schedule.steps, "steps");
+    if (!note.stop) {
+        status = make_batches(t, step, &note.count, err);
     }
-    return t->text == NULL ? ssm__fail_memory(err, "a recipe", 0) : SSM_STATUS_OK;
-}
-
-/* The first thing that a run makes: what stands beside it is the run's own, however early that was
- * killed. */
-static bool holds_training(const char *directory)
-{
-    char *inner = ssm__path_join(directory, "training");
-    const bool there = inner != NULL && ssm__is_directory(inner);
-    free(inner);
-    return there;
-}
-
-/* Makes the directory and locks it until the run ends: of two at once each would overwrite the
- * other's checkpoints. A file system without locks is used without. */
-static ssm_status take_directory(trainer *t, ssm_error *err)
-{
-    char *inner = ssm__path_join(t->directory, "training");
-    ssm_status status = inner == NULL ? ssm__fail_memory(err, "a path", strlen(t->directory))
-                                      : ssm__make_directories(inner, err);
-    if (status == SSM_STATUS_OK) {
-        t->lock = open(inner, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (t->lock >= 0 && flock(t->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-            status = ssm__fail(err, SSM_STATUS_FAILED, SSM__IN_FILE(t->directory),
-                               "another process is training into this directory: wait until it is "
-                               "done, or choose another");
-        }
-    }
-    free(inner);
-    return status;
-}
-
-static ssm_status log_head(trainer *t, ssm_error *err)
-{
-    json_t *line = json_pack("{s:s, s:s, s:s, s:I, s:O}", "schema", "ssmscope.train/1", "version",
-                             ssm_version(), "data", ssm_train_task_digest(t->task), "parameters",
-                             (json_int_t)ssm__count_parameters(t->network), "recipe", t->json);
-    return ssm__log_add(t->log, line, err);
-}
-
-static ssm_status begin(trainer *t, ssm_error *err)
-{
-    SSM__TRY(ssm__first_weights(t->network, t->recipe, err));
-    SSM__TRY(ssm__write_recipe(t->json, t->directory, err));
-    SSM__TRY(ssm__write_tokenizer(t->recipe, ssm_train_task_info(t->task), t->directory, err));
-    SSM__TRY(ssm__log_open(t->directory, -1, &t->log, err));
-    return log_head(t, err);
-}
-
-static ssm_status go_on(trainer *t, ssm_error *err)
-{
-    SSM__TRY(ssm__read_state(&t->optimiser, t->json, ssm_train_task_digest(t->task), t->directory,
-                             &t->position, err));
-    t->first_step = t->written = t->position.step;
-    return ssm__log_open(t->directory, t->position.step, &t->log, err);
-}
-
-static ssm_status open_run(trainer *t, ssm_error *err)
-{
-    SSM__TRY(ssm__recipe_task(t->recipe, &t->task, err));
-    SSM__TRY(open_network(t, err));
-    SSM__TRY(open_batches(t, err));
-    SSM__TRY(open_text(t, err));
-    const bool resumed = t->options->resume && ssm__has_state(t->directory);
-    if (!resumed && !(t->options->resume && holds_training(t->directory))) {
-        SSM__TRY(ssm__check_no_model(t->directory, err));
-    }
-    SSM__TRY(take_directory(t, err));
-    return resumed ? go_on(t, err) : begin(t, err);
-}
-
-/* ---- a step ---------------------------------------------------------------------------------- */
-
-/* The batches of step `step`, and how many labels they have. */
-static ssm_status make_batches(trainer *t, int64_t step, ssm_error *err)
-{
-    const ssm__recipe_batch *b = &t->recipe->batch;
-    const ssm__network_config *config = ssm__network_config_of(t->network);
-    t->labels = 0;
-    for (int64_t i = 0; i < b->accumulate; i++) {
-        char what[64];
-        const int64_t number = (step - 1) * b->accumulate + i;
-        ssm_train_task_rows(t->task, number * b->rows, &t->batches[i]);
-        snprintf(what, sizeof what, "step %" PRId64 ", batch %" PRId64, step, number);
-        SSM__TRY(ssm__check_batch(config, &t->batches[i], what, err));
-        t->labels += ssm__batch_labels(config, &t->batches[i]);
-    }
-    if (t->labels == 0) {
+    SSM__TRY(ssm__ranks_meet(&t->ranks, status, &note, &all, err));
+    t->labels = all.count;
+    *stop = all.stop;
+    if (!*stop && t->labels == 0) {
         return ssm__fail(err, SSM_STATUS_FAILED, SSM__NOWHERE,
                          "step %" PRId64 " has no label to learn from", step);
     }
     return SSM_STATUS_OK;
 }
 
-static ssm_status fail_not_finite(trainer *t, int64_t step, int64_t batch, ssm_error *err)
+static ssm_status fail_not_finite(ssm__trainer *t, int64_t step, int64_t batch, ssm_error *err)
 {
     t->not_finite = true;
     char bad[256] = "the loss is not finite";
@@ -202,49 +81,60 @@ static ssm_status fail_not_finite(trainer *t, int64_t step, int64_t batch, ssm_e
                      step, batch, bad, t->written);
 }
 
-static ssm_status gradients_of(trainer *t, int64_t step, int64_t i, ssm__loss *total,
-                               ssm_error *err)
+/* A round: this rank's batch, and the gradients of all of them into the sum. */
+static ssm_status take_round(ssm__trainer *t, int64_t step, int64_t round, ssm__loss *total,
+                             ssm_error *err)
 {
-    const size_t floats = (size_t)ssm__network_floats(t->network);
+    const int64_t floats = ssm__network_floats(t->network);
     float *gradients = ssm__network_gradients(t->network);
-    const int64_t number = (step - 1) * t->recipe->batch.accumulate + i;
+    const int64_t number = batch_number(t, step, round);
     const ssm__dropout dropout = {.seed = (uint64_t)t->recipe->seed, .number = (uint64_t)number};
     ssm__loss loss;
-    memset(gradients, 0, floats * sizeof *gradients);
-    ssm__pass_train(t->pass, &t->batches[i], 1.0 / (double)t->labels, &dropout, &loss);
-    total->sum += loss.sum;
-    total->count += loss.count;
-    if (!isfinite(loss.sum)) {
-        return fail_not_finite(t, step, number, err);
+    memset(gradients, 0, (size_t)floats * sizeof *gradients);
+    ssm__pass_train(t->pass, &t->batches[round], 1.0 / (double)t->labels, &dropout, &loss);
+    const ssm_status status =
+        isfinite(loss.sum) ? SSM_STATUS_OK : fail_not_finite(t, step, number, err);
+    const ssm__rank_note note = {.not_finite = t->not_finite, .count = loss.count, .sum = loss.sum};
+    ssm__rank_note all = {.count = total->count, .sum = total->sum};
+    const ssm_status agreed = ssm__ranks_meet(&t->ranks, status, &note, &all, err);
+    t->not_finite = all.not_finite;
+    *total = (ssm__loss){.sum = all.sum, .count = all.count};
+    if (agreed != SSM_STATUS_OK || t->sum == NULL) {
+        return agreed;
     }
-    if (t->sum != NULL && i == 0) {
-        memcpy(t->sum, gradients, floats * sizeof *gradients);
-    } else if (t->sum != NULL) {
-        t->kernels->add(gradients, t->sum, (int64_t)floats);
-    }
-    return SSM_STATUS_OK;
+    return ssm__ranks_add(&t->ranks, t->kernels, gradients, round == 0, t->sum, floats, err);
 }
 
-static ssm_status take_step(trainer *t, int64_t step, ssm_error *err)
+/* The gradient of any round and rank may be the one: their sum is looked through. */
+static ssm_status fail_norm(ssm__trainer *t, int64_t step, ssm_error *err)
+{
+    if (t->sum != NULL) {
+        memcpy(ssm__network_gradients(t->network), t->sum,
+               (size_t)ssm__network_floats(t->network) * sizeof *t->sum);
+    }
+    return fail_not_finite(t, step, step * t->recipe->batch.accumulate - 1, err);
+}
+
+static ssm_status take_step(ssm__trainer *t, int64_t step, ssm_error *err)
 {
     const double clip = t->recipe->optimiser.clip;
     ssm__loss total = {0};
-    SSM__TRY(make_batches(t, step, err));
-    for (int64_t i = 0; i < t->recipe->batch.accumulate; i++) {
-        SSM__TRY(gradients_of(t, step, i, &total, err));
+    for (int64_t i = 0; i < t->rounds; i++) {
+        SSM__TRY(take_round(t, step, i, &total, err));
+    }
+    if (t->sum != NULL) {
+        SSM__TRY(ssm__ranks_gather(&t->ranks, t->sum, ssm__network_floats(t->network), err));
     }
     float *gradients = t->sum != NULL ? t->sum : ssm__network_gradients(t->network);
     t->norm = ssm__gradient_norm(&t->optimiser, gradients);
     if (!isfinite(t->norm)) {
-        return fail_not_finite(t, step, step * t->recipe->batch.accumulate - 1, err);
+        return fail_norm(t, step, err);
     }
     const double scale = clip > 0 && t->norm > clip ? clip / t->norm : 1;
     ssm__optimiser_step(&t->optimiser, t->recipe, step, gradients, scale);
     t->loss = total.sum / (double)total.count;
     t->position.step = step;
-    for (int64_t i = 0; i < t->recipe->batch.accumulate; i++) {
-        t->position.tokens += t->batches[i].rows * t->batches[i].length;
-    }
+    t->position.tokens += t->recipe->batch.accumulate * t->batches[0].rows * t->batches[0].length;
     const int64_t steps = t->recipe->schedule.steps;
     if (step > steps - (steps + 9) / 10) {
         t->position.tail += t->loss;
@@ -260,7 +150,7 @@ static bool due(int64_t step, int64_t every, int64_t steps)
     return step == steps || (every > 0 && step % every == 0);
 }
 
-static ssm_status evaluate(trainer *t, ssm_error *err)
+static ssm_status evaluate(ssm__trainer *t, ssm_error *err)
 {
     json_decref(t->evaluation);
     t->evaluation = NULL;
@@ -269,7 +159,7 @@ static ssm_status evaluate(trainer *t, ssm_error *err)
 }
 
 /* The line of the step; evaluated: with what was measured at it. */
-static ssm_status add_line(trainer *t, bool evaluated, ssm_error *err)
+static ssm_status add_line(ssm__trainer *t, bool evaluated, ssm_error *err)
 {
     const double seconds = t->stepped; /* an evaluation is not part of the rate */
     const double rate =
@@ -306,17 +196,36 @@ static ssm_status add_line(trainer *t, bool evaluated, ssm_error *err)
 }
 
 /* The model first: what is resumed from is the state, and it then has a model at least as new. */
-static ssm_status write_checkpoint(trainer *t, ssm_error *err)
+static ssm_status write_checkpoint(const ssm__trainer *t, ssm_error *err)
 {
     SSM__TRY(ssm__write_model(t->network, t->directory, err));
-    SSM__TRY(ssm__write_state(&t->optimiser, &t->position, t->text, ssm_train_task_digest(t->task),
-                              t->directory, err));
+    return ssm__write_state(&t->optimiser, &t->position, t->text, ssm_train_task_digest(t->task),
+                            t->directory, err);
+}
+
+/* Machines whose C libraries compute a learning rate otherwise would drift apart unseen. */
+static ssm_status check_weights(ssm__trainer *t, ssm_error *err)
+{
+    char digest[64];
+    if (t->ranks.size == 1) {
+        return SSM_STATUS_OK;
+    }
+    ssm__digest_bytes(ssm__network_values(t->network),
+                      (size_t)ssm__network_floats(t->network) * sizeof(float), digest);
+    return ssm__ranks_alike(&t->ranks, "the model that this rank has come to", digest, err);
+}
+
+static ssm_status checkpoint(ssm__trainer *t, ssm_error *err)
+{
+    SSM__TRY(check_weights(t, err));
+    SSM__TRY(
+        ssm__train_meet(t, ssm__train_writes(t) ? write_checkpoint(t, err) : SSM_STATUS_OK, err));
     t->written = t->position.step;
     return SSM_STATUS_OK;
 }
 
 /* training/result.json: what a finished run came to, for those who look later. */
-static ssm_status write_result(const trainer *t, ssm_error *err)
+static ssm_status write_result(const ssm__trainer *t, ssm_error *err)
 {
     json_t *result =
         json_pack("{s:s, s:I, s:I, s:f, s:O?}", "schema", "ssmscope.training_result/1", "steps",
@@ -327,7 +236,7 @@ static ssm_status write_result(const trainer *t, ssm_error *err)
 }
 
 /* Of a run that is resumed at its end; a result that cannot be read is made again. */
-static ssm_status read_result(trainer *t, ssm_error *err)
+static ssm_status read_result(ssm__trainer *t, ssm_error *err)
 {
     char *path = ssm__path_join(t->directory, "training/result.json");
     json_t *result = NULL;
@@ -346,7 +255,7 @@ static ssm_status read_result(trainer *t, ssm_error *err)
     return status == SSM_STATUS_MEMORY ? ssm__fail_memory(err, "a result", 0) : SSM_STATUS_OK;
 }
 
-static ssm_status finish_run(trainer *t, ssm_error *err)
+static ssm_status finish_run(ssm__trainer *t, ssm_error *err)
 {
     if (t->evaluation == NULL) {
         SSM__TRY(read_result(t, err));
@@ -357,40 +266,51 @@ static ssm_status finish_run(trainer *t, ssm_error *err)
     return write_result(t, err);
 }
 
-static ssm_status run_steps(trainer *t, ssm_error *err)
+/* What is due behind a step. */
+static ssm_status look(ssm__trainer *t, bool evaluated, ssm_error *err)
+{
+    if (evaluated) {
+        SSM__TRY(evaluate(t, err));
+    }
+    return add_line(t, evaluated, err);
+}
+
+static ssm_status end_step(ssm__trainer *t, int64_t step, ssm_error *err)
 {
     const ssm_recipe *r = t->recipe;
     const int64_t steps = r->schedule.steps;
+    const bool evaluated = r->evaluate.rows > 0 && due(step, r->evaluate.every, steps);
+    t->stepped = now();
+    if (evaluated || due(step, r->checkpoint.log, steps)) {
+        SSM__TRY(ssm__train_meet(t, ssm__train_writes(t) ? look(t, evaluated, err) : SSM_STATUS_OK,
+                                 err));
+    }
+    return due(step, r->checkpoint.every, steps) ? checkpoint(t, err) : SSM_STATUS_OK;
+}
+
+static ssm_status run_steps(ssm__trainer *t, ssm_error *err)
+{
+    const int64_t steps = t->recipe->schedule.steps;
     t->last_line = now();
     t->last_tokens = t->position.tokens;
     for (int64_t step = t->position.step + 1; step <= steps; step++) {
-        const ssm_progress *p = t->options->progress;
-        if (p != NULL && p->report != NULL &&
-            !p->report(p->context, "train", step - 1, steps, "steps")) {
-            SSM__TRY(write_checkpoint(t, err));
+        bool stop;
+        SSM__TRY(begin_step(t, step, &stop, err));
+        if (stop) {
+            SSM__TRY(checkpoint(t, err));
             return ssm__fail(err, SSM_STATUS_INTERRUPTED, SSM__NOWHERE,
                              "interrupted behind step %" PRId64 "; resume goes on from there",
                              step - 1);
         }
         SSM__TRY(take_step(t, step, err));
-        t->stepped = now();
-        const bool evaluated = r->evaluate.rows > 0 && due(step, r->evaluate.every, steps);
-        if (evaluated) {
-            SSM__TRY(evaluate(t, err));
-        }
-        if (evaluated || due(step, r->checkpoint.log, steps)) {
-            SSM__TRY(add_line(t, evaluated, err));
-        }
-        if (due(step, r->checkpoint.every, steps)) {
-            SSM__TRY(write_checkpoint(t, err));
-        }
+        SSM__TRY(end_step(t, step, err));
     }
-    return finish_run(t, err);
+    return ssm__train_meet(t, ssm__train_writes(t) ? finish_run(t, err) : SSM_STATUS_OK, err);
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static ssm_status fill_result(const trainer *t, ssm_train_result *out, ssm_error *err)
+static ssm_status fill_result(const ssm__trainer *t, ssm_train_result *out, ssm_error *err)
 {
     const size_t floats = (size_t)ssm__network_floats(t->network);
     const int64_t arrays = t->sum != NULL ? 5 : 4;
@@ -412,37 +332,17 @@ static ssm_status fill_result(const trainer *t, ssm_train_result *out, ssm_error
     return SSM_STATUS_OK;
 }
 
-static void close_run(trainer *t)
-{
-    for (int64_t i = 0; t->batches != NULL && i < t->recipe->batch.accumulate; i++) {
-        ssm_train_batch_free(&t->batches[i]);
-    }
-    free(t->batches);
-    free(t->sum);
-    ssm__optimiser_free(&t->optimiser);
-    ssm__pass_free(t->pass);
-    ssm__network_free(t->network);
-    ssm_train_task_free(t->task);
-    ssm__log_close(t->log);
-    json_decref(t->json);
-    json_decref(t->evaluation);
-    free(t->text);
-    if (t->lock >= 0) {
-        close(t->lock);
-    }
-}
-
 ssm_status ssm_train(const ssm_recipe *recipe, const char *directory,
                      const ssm_train_options *options, ssm_train_result *out, ssm_error *err)
 {
-    trainer t = {.recipe = recipe,
-                 .directory = directory,
-                 .options = options,
-                 .kernels = ssm__kernels_for(options->isa),
-                 .lock = -1,
-                 .started = now()};
+    ssm__trainer t = {.recipe = recipe,
+                      .directory = directory,
+                      .options = options,
+                      .kernels = ssm__kernels_for(options->isa),
+                      .lock = -1,
+                      .started = now()};
     *out = (ssm_train_result){0};
-    ssm_status status = open_run(&t, err);
+    ssm_status status = ssm__open_run(&t, err);
     if (status == SSM_STATUS_OK) {
         status = run_steps(&t, err);
     }
@@ -450,6 +350,6 @@ ssm_status ssm_train(const ssm_recipe *recipe, const char *directory,
         status = fill_result(&t, out, err);
     }
     out->not_finite = t.not_finite;
-    close_run(&t);
+    ssm__close_run(&t);
     return status;
 }
