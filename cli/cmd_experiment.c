@@ -8,6 +8,7 @@
 #include "context.h"
 #include "messages.h"
 #include "output.h"
+#include "ranks.h"
 
 typedef struct experiment_arguments {
     const char *action, *file, *output;
@@ -132,7 +133,10 @@ static ssm_status run_experiment(cli_context *context, const void *arguments, ss
     }
     ssm_experiment *experiment = NULL;
     (void)cli_progress_start(context); /* for its signals */
-    ssm_status status = ssm_experiment_read(args->file, &experiment, err);
+    ssm_status status = cli_ranks_refuse("an experiment", err);
+    if (status == SSM_STATUS_OK) {
+        status = ssm_experiment_read(args->file, &experiment, err);
+    }
     if (status == SSM_STATUS_OK) {
         status = run_file(context, args, estimate, experiment, err);
     }

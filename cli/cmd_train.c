@@ -9,6 +9,7 @@
 #include "context.h"
 #include "messages.h"
 #include "output.h"
+#include "ranks.h"
 #include "train_table.h"
 
 enum { MOST_RUNS = 10000 };
@@ -234,7 +235,8 @@ static ssm_status run_recipe(const grid *g, const ssm_recipe *base, int64_t i, s
 }
 
 static ssm_status train_one(cli_context *context, const train_arguments *args, const grid *g,
-                            const ssm_recipe *base, int64_t i, ssm_error *err)
+                            const ssm_recipe *base, const ssm_train_ranks *ranks, int64_t i,
+                            ssm_error *err)
 {
     cli_trained *run = &g->runs[i];
     const bool sweep = g->n_keys > 0;
@@ -244,7 +246,8 @@ static ssm_status train_one(cli_context *context, const train_arguments *args, c
                                  .resume = args->resume,
                                  .progress = &progress,
                                  .line = on_line,
-                                 .context = &l};
+                                 .context = &l,
+                                 .ranks = ranks};
     ssm_recipe *recipe = NULL;
     ssm_error own;
     ssm_error_clear(&own);
@@ -252,6 +255,7 @@ static ssm_status train_one(cli_context *context, const train_arguments *args, c
     if (status == SSM_STATUS_OK) {
         status = cli_pool(context, &options.pool, &own);
     }
+    status = ssm_train_agree(ranks, status, &own);
     if (status == SSM_STATUS_OK && sweep) {
         cli_note(context, "run %lld of %lld: %s", (long long)i + 1, (long long)g->n_runs,
                  run->directory);
@@ -334,12 +338,11 @@ static ssm_status apply_settings(const train_arguments *args, ssm_recipe *recipe
     return SSM_STATUS_OK;
 }
 
-static ssm_status run_train(cli_context *context, const void *arguments, ssm_error *err)
+static ssm_status train_all(cli_context *context, const train_arguments *args,
+                            const ssm_train_ranks *ranks, ssm_error *err)
 {
-    const train_arguments *args = arguments;
     ssm_recipe *recipe = NULL;
     grid g = {0};
-    (void)cli_progress_start(context); /* for its signals */
     ssm_status status = ssm_recipe_read(args->recipe, &recipe, err);
     if (status == SSM_STATUS_OK) {
         status = apply_settings(args, recipe, err);
@@ -350,15 +353,28 @@ static ssm_status run_train(cli_context *context, const void *arguments, ssm_err
     if (status == SSM_STATUS_OK) {
         status = check_recipes(&g, recipe, err);
     }
+    status = ssm_train_agree(ranks, status, err);
     for (int64_t i = 0; i < g.n_runs && status == SSM_STATUS_OK; i++) {
-        status = train_one(context, args, &g, recipe, i, err);
+        status = train_one(context, args, &g, recipe, ranks, i, err);
     }
-    if (status == SSM_STATUS_OK) {
+    if (status == SSM_STATUS_OK && ranks->rank == 0) {
         status = print(context, args, &g, err);
     }
     grid_free(&g);
     ssm_recipe_free(recipe);
     return status;
+}
+
+static ssm_status run_train(cli_context *context, const void *arguments, ssm_error *err)
+{
+    cli_ranks ranks;
+    ssm_status status = cli_ranks_open(&ranks, err);
+    if (status == SSM_STATUS_OK) {
+        context->globals.quiet = context->globals.quiet || ranks.table.rank > 0;
+        (void)cli_progress_start(context); /* for its signals */
+        status = train_all(context, arguments, &ranks.table, err);
+    }
+    return cli_ranks_close(&ranks, status, err);
 }
 
 static const cli_positional train_positionals[] = {
@@ -407,7 +423,9 @@ const cli_command cli_command_train = {
     .description =
         "Trains a model from scratch, or from the weights of another, and writes a model directory "
         "with its recipe and, below training/, a log and what resuming needs. A killed run that is "
-        "resumed gives the same bits as one that never stopped, for any number of threads.",
+        "resumed gives the same bits as one that never stopped, for any number of threads.\n\n"
+        "Built with MPI and started by mpirun, the processes share the batches of every step "
+        "(batch.accumulate is a multiple of their number), to the same bits as one process.",
     .examples = train_examples,
     .positionals = train_positionals,
     .n_positionals = sizeof train_positionals / sizeof *train_positionals,

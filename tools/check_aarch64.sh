@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles everything that is not an x86 variant for aarch64, warnings as errors, into objects that
+# Compiles everything that is neither an x86 variant nor MPI's for aarch64, warnings as errors, into objects that
 # nobody links: portable code stays portable. Needs gcc-aarch64-linux-gnu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ flags=(-std=c11 -O1 -ffp-contract=off -fno-math-errno -fPIC -Wall -Wextra -Wconv
        -D_GNU_SOURCE "-DSSM_VERSION=\"$version\"" '-DSSM_SOURCE_DATA_DIR="."'
        '-DSSM_INSTALL_DATA_DIR="share"' -Iinclude -isystem "$scratch/include")
 
-find src cli bench -name '*.c' ! -name '*_avx2.c' ! -name '*_avx512.c' 2>/dev/null | sort \
+find src cli bench -name '*.c' ! -name '*_avx2.c' ! -name '*_avx512.c' ! -name '*_mpi.c' 2>/dev/null | sort \
     >"$scratch/list" || true
 compile() {
     local source=$1 object

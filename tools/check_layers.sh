@@ -7,7 +7,7 @@
 #   recording ← metrics, select, instrument;   kernels ← select;   {instrument, recording, evaluate} ← adapt
 #
 # metrics and select never see a model (only the public ssm_mask), a model never sees the instrument,
-# cli/ sees include/ only, and no file but an ISA variant sees an x86 header.
+# cli/ sees include/ only, no file but an ISA variant sees an x86 header, and none but *_mpi.c of cli/ MPI's.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -79,6 +79,9 @@ top == "src" && !(folder in known) { next }
 
     if (name ~ /^(.*intrin|cpuid|x86.*|xsave.*)\.h$/ && FILENAME !~ /_(avx2|avx512)\.[ch]$/) {
         complain("x86 header <" name "> outside an _avx2 or _avx512 file")
+    }
+    if (name == "mpi.h" && FILENAME !~ /^cli\/[a-z]+_mpi\.c$/) {
+        complain("<mpi.h> outside an _mpi file of cli/")
     }
     if (name ~ /(^|\/)\.\.\//) {
         complain("include written with ..: " name)

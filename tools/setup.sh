@@ -4,6 +4,7 @@
 #
 #   tools/setup.sh          what `make`, `make demo`, `make test` and `make bench` need
 #   tools/setup.sh --dev    also what the full set of checks (.ci/run) needs
+#   tools/setup.sh --mpi    also an MPI, for training on several machines (cmake -DSSM_MPI=ON)
 set -euo pipefail
 
 packages=(gcc make cmake pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
@@ -12,11 +13,13 @@ packages=(gcc make cmake pkg-config libjansson-dev libpcre2-dev libutf8proc-dev 
 # shows that portable code is portable.
 developer=(git clang clang-format-14 clang-tidy libclang-rt-14-dev gcc-aarch64-linux-gnu
            libc6-dev-arm64-cross)
+mpi=(libmpich-dev mpich) # Open MPI does as well
 
 case "${1:-}" in
     "") ;;
     --dev) packages+=("${developer[@]}") ;;
-    *) echo "usage: tools/setup.sh [--dev]" >&2; exit 2 ;;
+    --mpi) packages+=("${mpi[@]}") ;;
+    *) echo "usage: tools/setup.sh [--dev | --mpi]" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null; then
