@@ -91,7 +91,7 @@ extern const operator_entry operator_rmsnorm_gradient, operator_rmsnorm_gradient
     operator_layernorm_gradient, operator_conv_silu_backward, operator_conv_backward,
     operator_silu_mul_backward, operator_scan_backward, operator_scan_backward_starts;
 extern const operator_entry operator_ssd_backward, operator_gated_norm_backward,
-    operator_attend_backward, operator_gate;
+    operator_attend_backward, operator_gate, operator_h3, operator_h3_backward;
 extern const operator_entry operator_row_products, operator_lane_products, operator_state_products,
     operator_scale_state, operator_to_lanes, operator_softplus_backward;
 extern const operator_entry operator_cross_entropy, operator_embedding_gradient, operator_adamw,

@@ -10,6 +10,7 @@
 #include "kernels/body_ssd_backward.h"
 #include "kernels/body_gated_norm_backward.h"
 #include "kernels/body_gate.h"
+#include "kernels/body_h3.h"
 #include "kernels/body_attention_backward.h"
 #include "kernels/body_loss.h"
 #include "kernels/body_optimiser.h"
@@ -48,6 +49,10 @@
             .gate_backward = kernel_gate_backward,                                                 \
             .scale_state = kernel_scale_state,                                                     \
             .state_products = kernel_state_products,                                               \
+        },                                                                                         \
+        .h3 = {                                                                                    \
+            .forward = kernel_h3,                                                                  \
+            .backward = kernel_h3_backward,                                                        \
         },                                                                                         \
     }
 /* clang-format on */

@@ -13,6 +13,7 @@
 #define SSM_KERNELS_TRAINING_H
 
 #include "kernels/kernels.h"
+#include "kernels/training_h3.h"
 #include "kernels/training_ssd.h"
 
 enum { SSM__SCAN_PIECE = 16 }; /* tokens whose states scan_backward has in memory at once */
@@ -180,6 +181,7 @@ typedef struct ssm__training_kernels {
     double (*squared_norm)(const float *x, int64_t count);
 
     ssm__ssd_kernels ssd; /* Mamba-2's block: kernels/training_ssd.h */
+    ssm__h3_kernels h3;   /* kernels/training_h3.h */
 } ssm__training_kernels;
 
 /* Floats of scratch of scan_backward; tokens and d_state such that it does not overflow. */

@@ -70,7 +70,6 @@ typedef struct ssm__mixer {
     void (*finish)(const ssm__run *run);   /* gradients kept in weights → gradients */
 } ssm__mixer;
 
-/* NULL: cannot be trained (yet). */
 const ssm__mixer *ssm__mixer_of(ssm__mixer_kind kind);
 /* In the order of the enum, NULL-terminated. */
 const char *const *ssm__mixer_names(void);
@@ -82,6 +81,7 @@ extern const ssm__mixer ssm__mixer_mamba2;
 extern const ssm__mixer ssm__mixer_attention;
 extern const ssm__mixer ssm__mixer_linear_attention;
 extern const ssm__mixer ssm__mixer_gla;
+extern const ssm__mixer ssm__mixer_h3;
 extern const ssm__mixer ssm__mixer_mlp;
 
 #endif

@@ -8,10 +8,11 @@ static const ssm__mixer *const mixers[SSM__MIXERS] = {
     [SSM__MIXER_ATTENTION] = &ssm__mixer_attention,
     [SSM__MIXER_LINEAR_ATTENTION] = &ssm__mixer_linear_attention,
     [SSM__MIXER_GLA] = &ssm__mixer_gla,
+    [SSM__MIXER_H3] = &ssm__mixer_h3,
     [SSM__MIXER_MLP] = &ssm__mixer_mlp,
 };
 
-/* As recipes spell them, also those that have no table yet. */
+/* As recipes spell them. */
 static const char *const names[] = {[SSM__MIXER_MAMBA1] = "mamba1",
                                     [SSM__MIXER_MAMBA2] = "mamba2",
                                     [SSM__MIXER_ATTENTION] = "attention",

@@ -180,12 +180,11 @@ static ssm_status check_mixers(const ssm__network_config *config, ssm_error *err
 {
     for (int64_t layer = 0; layer < config->shape.n_layers; layer++) {
         const ssm__mixer_kind kind = config->mixers[layer];
-        const ssm__mixer *mixer = kind == SSM__MIXER_MLP ? NULL : ssm__mixer_of(kind);
-        if (mixer == NULL) {
+        if (kind == SSM__MIXER_MLP) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                             "layer %" PRId64 ": %s cannot be trained yet", layer,
-                             kind < SSM__MIXER_MLP ? ssm__mixer_names()[kind] : "this mixer");
+                             "layer %" PRId64 ": an MLP stands behind a mixer, not for one", layer);
         }
+        const ssm__mixer *mixer = ssm__mixer_of(kind);
         char why[256];
         if (!mixer->accepts(config, why, sizeof why)) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "layer %" PRId64 ": %s", layer,
@@ -222,9 +221,6 @@ static ssm_status check_config(const ssm__network_config *config, ssm_error *err
     if (!(config->dropout >= 0 && config->dropout < 1)) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "dropout is %g; expected 0 or more and less than 1", config->dropout);
-    }
-    if (c->d_mlp > 0 && ssm__mixer_of(SSM__MIXER_MLP) == NULL) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "an MLP cannot be trained yet");
     }
     return check_mixers(config, err);
 }

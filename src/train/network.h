@@ -68,7 +68,7 @@ typedef struct ssm__parameter {
 typedef struct ssm__network ssm__network;
 
 /* kernels, pool: borrowed. The parameters are zero until they are filled. Errors: USAGE (a shape
- * that contradicts itself, a mixer that cannot be trained yet), MEMORY. Owner: the caller. */
+ * that contradicts itself), MEMORY. Owner: the caller. */
 ssm_status ssm__network_create(const ssm__network_config *config, const ssm__kernels *kernels,
                                ssm_pool *pool, ssm__network **out, ssm_error *err);
 void ssm__network_free(ssm__network *network);

@@ -25,7 +25,7 @@ static ssm_status choose_mixers(const ssm__recipe_model *model, ssm__mixer_kind 
             const char *nearest = ssm_nearest(name, ssm__mixer_names());
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                              "model: no mixer \"%.60s\"%s%s%s; expected mamba1, mamba2, attention, "
-                             "linear_attention or gla",
+                             "linear_attention, gla or h3",
                              name, nearest == NULL ? "" : ", did you mean \"",
                              nearest == NULL ? "" : nearest, nearest == NULL ? "" : "\"?");
         }

@@ -218,6 +218,80 @@ static void test_hybrid(void **state)
     compare(&config, 3, 70);
 }
 
+static const ssm__mixer_kind h3_layers[] = {SSM__MIXER_H3, SSM__MIXER_H3};
+
+/* Heads of a part of a group, of a whole one, of two; the last group is not full. */
+static void test_h3(void **state)
+{
+    (void)state;
+    const int64_t widths[] = {1, 2, 4, 8, 16, 32};
+    for (int i = 0; i < 6; i++) {
+        ssm__network_config config = toy_block(h3_layers, 2);
+        config.shape.head_dim = widths[i];
+        config.shape.n_heads = i < 4 ? 40 / widths[i] : 2;
+        config.shape.d_inner = config.shape.d_ssm = config.shape.n_heads * widths[i];
+        config.shape.d_state = i == 3 ? 16 : 5;
+        compare(&config, 3, 70);
+    }
+}
+
+static ssm__network_config toy_h3(const ssm__mixer_kind *mixers, int64_t layers)
+{
+    ssm__network_config config = toy_block(mixers, layers);
+    config.shape.head_dim = 4;
+    config.shape.n_heads = 10;
+    config.shape.d_inner = config.shape.d_ssm = 40;
+    return config;
+}
+
+static void test_h3_lengths(void **state)
+{
+    (void)state;
+    const ssm__network_config config = toy_h3(h3_layers, 2);
+    compare(&config, 2, 2);
+    compare(&config, 5, 37);
+    compare(&config, 3, 64);
+    compare(&config, 7, 300);
+    same_bits(&config);
+}
+
+/* Beside Mamba-1, an MLP behind each; with Mamba-2 and attention. */
+static void test_h3_hybrids(void **state)
+{
+    (void)state;
+    const ssm__mixer_kind with_mamba[] = {SSM__MIXER_H3, SSM__MIXER_MAMBA1, SSM__MIXER_H3};
+    ssm__network_config config = toy_h3(with_mamba, 3);
+    config.shape.d_mlp = 17;
+    config.norm = SSM__NORM_LAYER;
+    compare(&config, 3, 70);
+    const ssm__mixer_kind with_heads[] = {SSM__MIXER_MAMBA2, SSM__MIXER_H3, SSM__MIXER_ATTENTION};
+    config = toy_attention(with_heads, 3);
+    config.shape.head_dim = 4;
+    config.shape.n_heads = 10;
+    config.shape.d_inner = config.shape.d_ssm = 40;
+    compare(&config, 3, 70);
+    same_bits(&config);
+}
+
+/* Shapes that are none for H3 are refused, and the message says which there are. */
+static void test_h3_refused(void **state)
+{
+    (void)state;
+    ssm__network *network = NULL;
+    ssm_error err;
+    ssm__network_config config = toy_block(h3_layers, 2); /* heads of 9 */
+    assert_int_equal(
+        ssm__network_create(&config, ssm__kernels_for(SSM_ISA_AUTO), NULL, &network, &err),
+        SSM_STATUS_USAGE);
+    assert_non_null(strstr(err.message, "head_dim is 9; expected 1, 2, 4, 8 or a multiple of 16"));
+    config = toy_h3(h3_layers, 2);
+    config.time_invariant = true;
+    assert_int_equal(
+        ssm__network_create(&config, ssm__kernels_for(SSM_ISA_AUTO), NULL, &network, &err),
+        SSM_STATUS_USAGE);
+    assert_non_null(strstr(err.message, "h3"));
+}
+
 /* ---- the same bits --------------------------------------------------------------------------- */
 
 /* Gradients of one pass, for free(). */
@@ -352,6 +426,10 @@ int main(void)
         cmocka_unit_test(test_time_invariant),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_hybrid),
+        cmocka_unit_test(test_h3),
+        cmocka_unit_test(test_h3_lengths),
+        cmocka_unit_test(test_h3_hybrids),
+        cmocka_unit_test(test_h3_refused),
         cmocka_unit_test(test_attention_bits),
         cmocka_unit_test(test_hybrid_engine),
     };
