@@ -68,12 +68,4 @@ void ssm__mimetic_identity(int64_t first, int64_t count, int64_t taps, float *co
  * so that a gradient reaches W_2, b [n_bias] ← 10 (α = exp(−4.5e-5/divisor)). */
 void ssm__mimetic_gate(int64_t count, float *W_2, int64_t n_bias, float *b);
 
-/* The paper's parametrisation, A = −exp(−c a) with the parameter a: a = 1 is the same start as
- * A_log = −c. A_log = −c a, and the gradient of a is −c times that of A_log. A trainer that keeps
- * A_log as its parameter gets a's AdamW step by an update of A_log that is c times as large. */
-static inline double ssm__mimetic_A_log(double c, double a)
-{
-    return -c * a;
-}
-
 #endif

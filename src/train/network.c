@@ -24,6 +24,8 @@ struct ssm__declaration {
 static int64_t declare(ssm__declaration *list, const ssm__parameter *wanted)
 {
     ssm__parameter made = *wanted;
+    const double paper_c = list->network->config.paper_c;
+    made.factor = made.slot == SSM__SLOT_A_log && paper_c > 0 ? -paper_c : 1;
     made.count = 1;
     for (int i = 0; i < made.n_dims; i++) {
         list->overflow = !ssm__mul_dim(made.count, made.dims[i], &made.count) || list->overflow;

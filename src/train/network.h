@@ -51,6 +51,8 @@ typedef struct ssm__network_config {
     bool time_invariant;
     int64_t gate_rank;   /* GLA: r of its gate; 0: 16 */
     int64_t gate_groups; /* GLA: J gates, n_groups | J | n_heads; 0: n_groups */
+    /* The paper's parametrisation A = −exp(−c·a): a is optimised, A_log = −c·a; 0: A_log is */
+    double paper_c;
 } ssm__network_config;
 
 typedef struct ssm__parameter {
@@ -62,7 +64,8 @@ typedef struct ssm__parameter {
     int64_t layer;       /* −1 outside the layers */
     int slot;            /* SSM__SLOT_…, or −1: not of a published model */
     ssm_layer_kind kind; /* of the layer, for the slot's shape and first values */
-    bool decayed; /* weight decay: matrices and convolutions, but not A_log, D, biases, norms */
+    bool decayed;  /* weight decay: matrices and convolutions, but not A_log, D, biases, norms */
+    double factor; /* value = factor·p where p is what is optimised; 1 for most */
 } ssm__parameter;
 
 typedef struct ssm__network ssm__network;

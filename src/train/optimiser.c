@@ -59,7 +59,8 @@ void ssm__optimiser_free(ssm__optimiser *optimiser)
 typedef struct optimiser_job {
     const ssm__optimiser *optimiser;
     const float *gradients;
-    ssm__adamw_args decayed, plain;
+    ssm__adamw_args decayed, plain; /* but for what a parameter's factor changes: */
+    double scale, step;             /* of gradients, and lr/(1 − beta1^t) */
 } optimiser_job;
 
 static int64_t block_floats(const ssm__optimiser *optimiser, int64_t block)
@@ -67,12 +68,34 @@ static int64_t block_floats(const ssm__optimiser *optimiser, int64_t block)
     return ssm__least(BLOCK, ssm__network_floats(optimiser->network) - block * BLOCK);
 }
 
+/* The part [*from, *to) of a parameter that lies in a block; empty: none. */
+static void part_in_block(const ssm__optimiser *optimiser, int64_t block, const ssm__parameter *p,
+                          int64_t *from, int64_t *to)
+{
+    const int64_t begin = block * BLOCK;
+    *from = p->at > begin ? p->at : begin;
+    *to = ssm__least(p->at + p->count, begin + block_floats(optimiser, block));
+}
+
+/* Σ g² of a block; the gradient of p is factor·g. */
 static void norm_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const optimiser_job *job = context;
-    job->optimiser->norms[task] = job->optimiser->kernels->training->squared_norm(
-        job->gradients + task * BLOCK, block_floats(job->optimiser, task));
+    const ssm__optimiser *optimiser = job->optimiser;
+    const ssm__training_kernels *kernels = optimiser->kernels->training;
+    double sum =
+        kernels->squared_norm(job->gradients + task * BLOCK, block_floats(optimiser, task));
+    for (int64_t i = 0; i < ssm__network_count(optimiser->network); i++) {
+        const ssm__parameter *p = ssm__network_at(optimiser->network, i);
+        int64_t from, to;
+        part_in_block(optimiser, task, p, &from, &to);
+        if (from < to && p->factor != 1) {
+            sum += (p->factor * p->factor - 1) *
+                   kernels->squared_norm(job->gradients + from, to - from);
+        }
+    }
+    optimiser->norms[task] = sum;
 }
 
 double ssm__gradient_norm(const ssm__optimiser *optimiser, const float *gradients)
@@ -86,22 +109,32 @@ double ssm__gradient_norm(const ssm__optimiser *optimiser, const float *gradient
     return sqrt(sum);
 }
 
+/* The step of p for its value: factor·p goes by factor times p's step, whose gradient is factor·g.
+ * p has the value's decay. */
+static ssm__adamw_args args_of(const optimiser_job *job, const ssm__parameter *p)
+{
+    ssm__adamw_args args = p->decayed ? job->decayed : job->plain;
+    args.grad_scale = (float)(p->factor * job->scale);
+    args.step = (float)(p->factor * job->step);
+    return args;
+}
+
 /* One block: the pieces of the parameters that lie in it. */
 static void step_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const optimiser_job *job = context;
     const ssm__optimiser *optimiser = job->optimiser;
-    const int64_t begin = task * BLOCK, end = begin + block_floats(optimiser, task);
     float *values = ssm__network_values(optimiser->network);
     for (int64_t i = 0; i < ssm__network_count(optimiser->network); i++) {
         const ssm__parameter *p = ssm__network_at(optimiser->network, i);
-        const int64_t from = p->at > begin ? p->at : begin;
-        const int64_t to = ssm__least(p->at + p->count, end);
+        int64_t from, to;
+        part_in_block(optimiser, task, p, &from, &to);
         if (from < to) {
-            optimiser->kernels->training->adamw(
-                p->decayed ? &job->decayed : &job->plain, values + from, job->gradients + from,
-                optimiser->first + from, optimiser->second + from, to - from);
+            const ssm__adamw_args args = args_of(job, p);
+            optimiser->kernels->training->adamw(&args, values + from, job->gradients + from,
+                                                optimiser->first + from, optimiser->second + from,
+                                                to - from);
         }
     }
 }
@@ -117,11 +150,13 @@ void ssm__optimiser_step(const ssm__optimiser *optimiser, const ssm_recipe *reci
                                    .one_minus_beta2 = (float)(1 - o->beta2),
                                    .eps = (float)o->eps,
                                    .keep = 1.0f,
-                                   .step = (float)(lr / (1 - pow(o->beta1, t))),
-                                   .root = (float)(1 / sqrt(1 - pow(o->beta2, t))),
-                                   .grad_scale = (float)scale};
-    optimiser_job job = {.optimiser = optimiser, .gradients = gradients, .decayed = plain};
-    job.plain = plain;
+                                   .root = (float)(1 / sqrt(1 - pow(o->beta2, t)))};
+    optimiser_job job = {.optimiser = optimiser,
+                         .gradients = gradients,
+                         .decayed = plain,
+                         .plain = plain,
+                         .scale = scale,
+                         .step = lr / (1 - pow(o->beta1, t))};
     job.decayed.keep = (float)(1 - lr * o->weight_decay);
     ssm__pool_run(optimiser->pool, step_task, &job, optimiser->n_blocks);
 }

@@ -22,9 +22,10 @@ typedef struct ssm__optimiser {
 ssm_status ssm__optimiser_create(ssm__network *network, const ssm__kernels *kernels, ssm_pool *pool,
                                  ssm__optimiser *out, ssm_error *err);
 void ssm__optimiser_free(ssm__optimiser *optimiser);
-/* √Σ g², in float64, blocks in rising order. Not finite exactly when a gradient is not. */
+/* √Σ g² of what is optimised, p of value = factor·p, in float64, blocks in rising order. Not finite
+ * exactly when a gradient is not. gradients: those of the values. */
 double ssm__gradient_norm(const ssm__optimiser *optimiser, const float *gradients);
-/* Step number `step` (from 1) with gradients · scale. */
+/* Step number `step` (from 1) with gradients · scale. The moments are p's. */
 void ssm__optimiser_step(const ssm__optimiser *optimiser, const ssm_recipe *recipe, int64_t step,
                          const float *gradients, double scale);
 

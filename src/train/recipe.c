@@ -82,6 +82,8 @@ static const ssm__setting init_settings[] = {
          "switches of the mimetic initialisation: none, all, or some of A,delta,BC,conv"),
     CHOICE(init_section, mode, "half|equal|orthogonal", "half", "how C is made to go with B"),
     REAL(init_section, c, 1e-6, 100, "8", "A_log = -c where A is switched on"),
+    CHOICE(init_section, paper_a, "false|true", "false",
+           "a with A_log = -c*a is what is optimised, in all layers that have A_log"),
     REAL(init_section, noise, 0, 100, "0.1", "of mode orthogonal"),
     {.key = "layers",
      .kind = SSM__SETTING_INTEGERS,

@@ -26,6 +26,7 @@ typedef struct ssm__recipe_init {
     int64_t mode;
     ssm__integers layers, heads;
     double c, noise;
+    int64_t paper_a;
 } ssm__recipe_init;
 
 typedef struct ssm__recipe_batch {

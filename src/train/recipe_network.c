@@ -84,11 +84,29 @@ static ssm_status add_attention(const ssm__recipe_model *m, const ssm__mixer_kin
     return SSM_STATUS_OK;
 }
 
+/* A = −exp(−c·a) needs a layer with an A_log. */
+static ssm_status check_paper_a(const ssm__recipe_init *init, const ssm__recipe_model *m,
+                                const ssm__mixer_kind *mixers, ssm_error *err)
+{
+    bool has_A = init->paper_a == 0;
+    for (int64_t layer = 0; layer < m->n_layers; layer++) {
+        has_A = has_A || mixers[layer] == SSM__MIXER_MAMBA1 || mixers[layer] == SSM__MIXER_MAMBA2 ||
+                mixers[layer] == SSM__MIXER_H3;
+    }
+    if (!has_A) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "init: paper_a is true, but no layer has A_log; expected a layer of "
+                         "mamba1, mamba2 or h3, or paper_a false");
+    }
+    return SSM_STATUS_OK;
+}
+
 ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *task,
                                ssm__mixer_kind *mixers, ssm__network_config *out, ssm_error *err)
 {
     const ssm__recipe_model *m = &recipe->model;
     SSM__TRY(choose_mixers(m, mixers, err));
+    SSM__TRY(check_paper_a(&recipe->init, m, mixers, err));
     if (m->vocab_size != 0 && m->vocab_size < task->vocab_size) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "model: vocab_size is %" PRId64 ", the task %s has ids up to %" PRId64
@@ -123,7 +141,8 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
                                  .dropout = m->dropout,
                                  .time_invariant = m->time_invariant != 0,
                                  .gate_rank = m->gate_rank,
-                                 .gate_groups = m->gate_groups};
+                                 .gate_groups = m->gate_groups,
+                                 .paper_c = recipe->init.paper_a != 0 ? recipe->init.c : 0.0};
     return SSM_STATUS_OK;
 }
 

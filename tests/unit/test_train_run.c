@@ -131,7 +131,26 @@ static void test_threads_and_sets(void **state)
     ssm_recipe_free(recipe);
 }
 
-/* Stopped by hand behind every number of steps, and by a kill: the checkpoint of step 4 remains. */
+/* Stopped by hand behind a number of steps: the checkpoint of step 4 or before remains. */
+static void check_stopped(const ssm_recipe *recipe, const char *whole, int64_t steps)
+{
+    char path[TEST_PATH_MAX + 64], name[48];
+    int64_t left = steps;
+    const ssm_progress progress = {.context = &left, .report = stop};
+    ssm_train_options options = {.progress = &progress};
+    ssm_train_result result;
+    snprintf(name, sizeof name, "%s-%d", whole, (int)steps);
+    assert_int_equal(ssm_train(recipe, below(name, path), &options, &result, NULL),
+                     SSM_STATUS_INTERRUPTED);
+    options = (ssm_train_options){.resume = true};
+    CHECK_OK(ssm_train(recipe, path, &options, &result, &err));
+    assert_int_equal(result.first_step, steps);
+    free(result.evaluation);
+    check_same(whole, name, "model.safetensors");
+    check_same(whole, name, "training/state.safetensors");
+    check_same(whole, name, "training/result.json");
+}
+
 static void test_resume(void **state)
 {
     char path[TEST_PATH_MAX + 64];
@@ -139,21 +158,7 @@ static void test_resume(void **state)
     ssm_recipe *recipe = recipe_of(small);
     train(recipe, "whole", SSM_ISA_AUTO, 1);
     for (int64_t steps = 0; steps < 12; steps += 5) {
-        char name[24];
-        snprintf(name, sizeof name, "stopped%d", (int)steps);
-        int64_t left = steps;
-        const ssm_progress progress = {.context = &left, .report = stop};
-        ssm_train_options options = {.progress = &progress};
-        ssm_train_result result;
-        assert_int_equal(ssm_train(recipe, below(name, path), &options, &result, NULL),
-                         SSM_STATUS_INTERRUPTED);
-        options = (ssm_train_options){.resume = true};
-        CHECK_OK(ssm_train(recipe, path, &options, &result, &err));
-        assert_int_equal(result.first_step, steps);
-        free(result.evaluation);
-        check_same("whole", name, "model.safetensors");
-        check_same("whole", name, "training/state.safetensors");
-        check_same("whole", name, "training/result.json");
+        check_stopped(recipe, "whole", steps);
     }
     ssm_train_result again; /* a run that is done stays as it is */
     const ssm_train_options options = {.resume = true};
@@ -161,7 +166,7 @@ static void test_resume(void **state)
     assert_int_equal(again.first_step, 12);
     assert_non_null(again.evaluation);
     free(again.evaluation);
-    check_same("whole", "stopped5", "model.safetensors");
+    check_same("whole", "whole-5", "model.safetensors");
     ssm_recipe_free(recipe);
 }
 
@@ -336,6 +341,33 @@ static void test_not_finite(void **state)
     ssm_recipe_free(recipe);
 }
 
+/* The paper's parametrisation of A: resumes to the bit, is another run than without, and a run
+ * without does not go on from it. */
+static void test_paper_a(void **state)
+{
+    char path[TEST_PATH_MAX + 64];
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    CHECK_OK(ssm_recipe_set(recipe, "init.mimetic", "A", &err));
+    train(recipe, "plain-a", SSM_ISA_AUTO, 1);
+    CHECK_OK(ssm_recipe_set(recipe, "init.paper_a", "true", &err));
+    train(recipe, "paper-a", SSM_ISA_AUTO, 2);
+    check_stopped(recipe, "paper-a", 5);
+    ssm__map maps[2];
+    CHECK_OK(ssm__map_open(below("plain-a/model.safetensors", path), &maps[0], &err));
+    CHECK_OK(ssm__map_open(below("paper-a/model.safetensors", path), &maps[1], &err));
+    assert_int_equal(maps[0].size, maps[1].size);
+    assert_memory_not_equal(maps[0].data, maps[1].data, maps[0].size);
+    ssm__map_close(&maps[0]);
+    ssm__map_close(&maps[1]);
+    CHECK_OK(ssm_recipe_set(recipe, "init.paper_a", "false", &err));
+    expect(recipe, "paper-a", true, SSM_STATUS_USAGE, "init.paper_a");
+    CHECK_OK(ssm_recipe_set(recipe, "model.mixer", "gla", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "init.paper_a", "true", &err));
+    expect(recipe, "gla-a", false, SSM_STATUS_USAGE, "no layer has A_log");
+    ssm_recipe_free(recipe);
+}
+
 /* A state that was cut short, or is something else, is refused and named. */
 static void test_damaged_state(void **state)
 {
@@ -359,8 +391,9 @@ int main(void)
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
         IN_DIRECTORY(test_threads_and_sets), IN_DIRECTORY(test_resume),
-        IN_DIRECTORY(test_learns),           IN_DIRECTORY(test_refusals),
-        IN_DIRECTORY(test_not_finite),       IN_DIRECTORY(test_damaged_state),
+        IN_DIRECTORY(test_paper_a),          IN_DIRECTORY(test_learns),
+        IN_DIRECTORY(test_refusals),         IN_DIRECTORY(test_not_finite),
+        IN_DIRECTORY(test_damaged_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
