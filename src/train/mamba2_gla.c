@@ -44,7 +44,12 @@ static ssm__matrix up_matrix(const ssm__block_run *r, int64_t key)
     return (ssm__matrix){first, SSM_DTYPE_F32, r->b.N, r->b.gate_rank};
 }
 
-static const double divisor = 16.0; /* of the published gate */
+/* d of α = exp(logsigmoid(p)/d). */
+static double divisor_of(const ssm__block_run *r)
+{
+    const double divisor = r->run->config->gate_divisor;
+    return divisor > 0 ? divisor : 16.0; /* the published gate's */
+}
 
 /* ---- forward -----------------------------------------------------------------------------------
  */
@@ -58,7 +63,7 @@ static void scale_keys(const ssm__block_run *r, int64_t sequence, int64_t key, i
     float *seen = ssm__block_seen(r, sequence, key);
     const ssm__gate_args args = {.tokens = tokens,
                                  .d_state = N,
-                                 .rate = (float)(-1.4426950408889634 / divisor),
+                                 .rate = (float)(-1.4426950408889634 / divisor_of(r)),
                                  .p = gates_of(r, r->k->p, sequence, key, token),
                                  .p_stride = (ptrdiff_t)gate_width(r),
                                  .B = bc + past,
@@ -234,7 +239,7 @@ static void back_gate(const ssm__block_run *r, int64_t sequence, int64_t key,
         ssm__block_back_products(r, &c, m->dproducts + row * SSM__TILE, dB, dC);
         const ssm__gate_backward_args args = {.tokens = c.tokens,
                                               .d_state = N,
-                                              .share = (float)(1.0 / divisor),
+                                              .share = (float)(1.0 / divisor_of(r)),
                                               .p = gates_of(r, r->k->p, sequence, key, token),
                                               .p_stride = (ptrdiff_t)gate_width(r),
                                               .scaled_B = c.B,

@@ -136,7 +136,7 @@ static json_t *own_config(const ssm__network_config *config)
     }
     return json_pack(
         "{s:s, s:o, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:f, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "s:f, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}",
         "model_type", "ssmscope", "mixer", mixers, "loss", ssm_train_loss_name(config->loss),
         "norm", norms[config->norm], "shared_layers", config->shared_layers, "vocab_size",
         (json_int_t)c->vocab_size, "d_model", (json_int_t)c->d_model, "n_layers",
@@ -148,7 +148,7 @@ static json_t *own_config(const ssm__network_config *config)
         (json_int_t)c->head_dim, "n_groups", (json_int_t)c->n_groups, "n_query_heads",
         (json_int_t)c->n_query_heads, "n_kv_heads", (json_int_t)c->n_kv_heads, "attention_head_dim",
         (json_int_t)c->attention_head_dim, "attention_conv", (json_int_t)c->attention_conv,
-        "rotary_dim", (json_int_t)c->rotary_dim);
+        "rotary_dim", (json_int_t)c->rotary_dim, "gate_divisor", config->gate_divisor);
 }
 
 static ssm_status write_config(const ssm__network_config *config, layout as, const char *directory,

@@ -51,6 +51,7 @@ typedef struct ssm__network_config {
     bool time_invariant;
     int64_t gate_rank;   /* GLA: r of its gate; 0: 16 */
     int64_t gate_groups; /* GLA: J gates, n_groups | J | n_heads; 0: n_groups */
+    double gate_divisor; /* GLA: of the gate's logarithm; 0: 16 */
     /* The paper's parametrisation A = −exp(−c·a): a is optimised, A_log = −c·a; 0: A_log is */
     double paper_c;
 } ssm__network_config;

@@ -57,6 +57,8 @@ static const ssm__setting model_settings[] = {
     INTEGER(model_section, gate_rank, 1, 4096, "16", "rank of the gate (gla)"),
     INTEGER(model_section, gate_groups, 0, 4096, "0",
             "gates, each of n_heads/gate_groups heads (gla); 0: n_groups"),
+    REAL(model_section, gate_divisor, 0.001, 1e6, "16",
+         "gates are exp(logsigmoid(...)/gate_divisor) (gla)"),
     INTEGER(model_section, attention_heads, 0, 4096, "0",
             "query heads, of d_model/attention_heads coordinates; 0: d_model/head_dim"),
     INTEGER(model_section, kv_heads, 0, 4096, "0",

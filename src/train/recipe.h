@@ -17,7 +17,7 @@ typedef struct ssm__recipe_model {
     int64_t head_dim, n_groups, attention_heads, kv_heads, attention_conv, rotary_dim;
     int64_t gate_rank, gate_groups, time_invariant;
     int64_t norm, tied, shared_layers;
-    double norm_eps, dropout;
+    double norm_eps, dropout, gate_divisor;
 } ssm__recipe_model;
 
 typedef struct ssm__recipe_init {

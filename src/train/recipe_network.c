@@ -142,6 +142,7 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
                                  .time_invariant = m->time_invariant != 0,
                                  .gate_rank = m->gate_rank,
                                  .gate_groups = m->gate_groups,
+                                 .gate_divisor = m->gate_divisor,
                                  .paper_c = recipe->init.paper_a != 0 ? recipe->init.c : 0.0};
     return SSM_STATUS_OK;
 }

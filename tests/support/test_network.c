@@ -246,8 +246,10 @@ static mirror *mirror_of(ssm__network *network)
     }
     assert_true(config->shape.n_layers <= MOST_LAYERS);
     for (int64_t layer = 0; layer < config->shape.n_layers; layer++) {
-        m->layers[layer] = (ssm__ref_layer){
-            .mixer = mixer_of(config->mixers[layer]), .config = &m->config, .gate_divisor = 16};
+        m->layers[layer] =
+            (ssm__ref_layer){.mixer = mixer_of(config->mixers[layer]),
+                             .config = &m->config,
+                             .gate_divisor = config->gate_divisor > 0 ? config->gate_divisor : 16};
     }
     for (int64_t i = 0; i < ssm__network_count(network); i++) {
         const ssm__parameter *p = ssm__network_at(network, i);

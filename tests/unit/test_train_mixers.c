@@ -131,6 +131,10 @@ static void test_gla(void **state)
     compare(&config, 3, 70);
     same_bits(&config);
     config.gate_groups = 0;
+    config.gate_divisor = 0.5; /* gates around a quarter */
+    compare(&config, 3, 70);
+    config.gate_divisor = 40;
+    compare(&config, 3, 70);
     widen(&config);
     compare(&config, 3, 70);
     same_bits(&config);
