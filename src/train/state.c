@@ -92,6 +92,21 @@ ssm_status ssm__write_state(const ssm__optimiser *optimiser, const ssm__position
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Keys that the version which began the run did not have yet stand at their defaults. */
+static void add_defaults(const char *path, json_t **was)
+{
+    ssm_recipe *recipe = NULL;
+    json_t *filled = NULL;
+    if (ssm__recipe_from_json(*was, path, &recipe, NULL) == SSM_STATUS_OK) {
+        filled = ssm__recipe_json(recipe, NULL);
+        ssm_recipe_free(recipe);
+    }
+    if (filled != NULL) {
+        json_decref(*was);
+        *was = filled;
+    }
+}
+
 static ssm_status check_recipe(const ssm_safetensors *file, const char *path, const json_t *recipe,
                                ssm_error *err)
 {
@@ -102,6 +117,7 @@ static ssm_status check_recipe(const ssm_safetensors *file, const char *path, co
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "holds no recipe");
     }
     SSM__TRY(ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &was, err));
+    add_defaults(path, &was);
     const bool other = ssm__json_differs(was, recipe, differences, sizeof differences);
     json_decref(was);
     if (other) {

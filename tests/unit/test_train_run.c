@@ -368,6 +368,37 @@ static void test_paper_a(void **state)
     ssm_recipe_free(recipe);
 }
 
+/* A state whose recipe lacks a key that came later goes on: the key is at its default. */
+static void test_older_state(void **state)
+{
+    static const char key[] = "\\\"paper_a\\\":";
+    char path[TEST_PATH_MAX + 64];
+    ssm_train_result result;
+    ssm__map map;
+    (void)state;
+    ssm_recipe *recipe = recipe_of(small);
+    train(recipe, "older", SSM_ISA_AUTO, 1);
+    CHECK_OK(ssm__map_open(below("older/training/state.safetensors", path), &map, &err));
+    char *copy = malloc(map.size + 1), *at = NULL;
+    assert_non_null(copy);
+    memcpy(copy, map.data, map.size);
+    for (size_t i = 0; at == NULL && i + sizeof key < map.size; i++) {
+        at = memcmp(copy + i, key, sizeof key - 1) == 0 ? copy + i : NULL;
+    }
+    assert_non_null(at);
+    for (char last = ' '; last != ','; at++) {
+        last = *at;
+        *at = ' ';
+    }
+    CHECK_OK(ssm__write_file(path, copy, map.size, &err));
+    ssm__map_close(&map);
+    free(copy);
+    const ssm_train_options options = {.resume = true};
+    CHECK_OK(ssm_train(recipe, below("older", path), &options, &result, &err));
+    free(result.evaluation);
+    ssm_recipe_free(recipe);
+}
+
 /* A state that was cut short, or is something else, is refused and named. */
 static void test_damaged_state(void **state)
 {
@@ -393,7 +424,7 @@ int main(void)
         IN_DIRECTORY(test_threads_and_sets), IN_DIRECTORY(test_resume),
         IN_DIRECTORY(test_paper_a),          IN_DIRECTORY(test_learns),
         IN_DIRECTORY(test_refusals),         IN_DIRECTORY(test_not_finite),
-        IN_DIRECTORY(test_damaged_state),
+        IN_DIRECTORY(test_damaged_state),    IN_DIRECTORY(test_older_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
