@@ -92,19 +92,24 @@ ssm_status ssm__write_state(const ssm__optimiser *optimiser, const ssm__position
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Keys that the version which began the run did not have yet stand at their defaults. */
-static void add_defaults(const char *path, json_t **was)
+/* Keys that the version which began the run did not have yet stand at their defaults. A recipe that
+ * this version does not read stays as it is. */
+static ssm_status add_defaults(const char *path, json_t **was, ssm_error *err)
 {
     ssm_recipe *recipe = NULL;
-    json_t *filled = NULL;
-    if (ssm__recipe_from_json(*was, path, &recipe, NULL) == SSM_STATUS_OK) {
-        filled = ssm__recipe_json(recipe, NULL);
-        ssm_recipe_free(recipe);
+    ssm_error own;
+    ssm_error_clear(&own);
+    const ssm_status status = ssm__recipe_from_json(*was, path, &recipe, &own);
+    json_t *filled = status == SSM_STATUS_OK ? ssm__recipe_json(recipe, NULL) : NULL;
+    ssm_recipe_free(recipe);
+    if (status == SSM_STATUS_MEMORY || (status == SSM_STATUS_OK && filled == NULL)) {
+        return ssm__fail_memory(err, "the recipe of a state", 0);
     }
     if (filled != NULL) {
         json_decref(*was);
         *was = filled;
     }
+    return SSM_STATUS_OK;
 }
 
 static ssm_status check_recipe(const ssm_safetensors *file, const char *path, const json_t *recipe,
@@ -117,8 +122,9 @@ static ssm_status check_recipe(const ssm_safetensors *file, const char *path, co
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "holds no recipe");
     }
     SSM__TRY(ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &was, err));
-    add_defaults(path, &was);
-    const bool other = ssm__json_differs(was, recipe, differences, sizeof differences);
+    const ssm_status status = add_defaults(path, &was, err);
+    const bool other =
+        status == SSM_STATUS_OK && ssm__json_differs(was, recipe, differences, sizeof differences);
     json_decref(was);
     if (other) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(path),
@@ -126,7 +132,7 @@ static ssm_status check_recipe(const ssm_safetensors *file, const char *path, co
                          "choose another directory",
                          differences);
     }
-    return SSM_STATUS_OK;
+    return status;
 }
 
 static ssm_status check_data(const ssm_safetensors *file, const char *path, const char *data,
