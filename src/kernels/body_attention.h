@@ -41,12 +41,7 @@ static inline float attend_softmax(float *scores, int64_t n, float *maximum, dou
         v16_store(scores + j, p);
         v16_add_to_f64(sum, p);
     }
-    for (int half = 8; half > 0; half /= 2) {
-        for (int j = 0; j < half; j++) {
-            sum[j] += sum[j + half];
-        }
-    }
-    *total = *total * (double)factor + sum[0];
+    *total = *total * (double)factor + f64_tree(sum);
     *maximum = top;
     return factor;
 }

@@ -14,21 +14,6 @@
 #include "kernels/body_math.h"
 #include "kernels/unroll.h"
 
-/* σ(x) = 1/(1 + e^−x). */
-static inline v16 v16_sigmoid(v16 x)
-{
-    const v16 one = v16_set(1.0f);
-    return v16_div(one, v16_add(one, v16_exp(v16_sub(v16_set(0.0f), x))));
-}
-
-/* SiLU'(x) = σ + x·σ·(1 − σ), σ being σ(x). Where 1 − σ has lost its digits, the first term is near
- * 1 and the second near 0. */
-static inline v16 v16_silu_slope(v16 x, v16 sigmoid)
-{
-    const v16 rest = v16_sub(v16_set(1.0f), sigmoid);
-    return v16_fma(v16_mul(x, sigmoid), rest, sigmoid);
-}
-
 /* Gradient of what SiLU is taken of at token t, whose `reach` inputs from x on meet the taps from
  * `weight` on. */
 SSM__INLINE v16 conv_pre(const ssm__conv_backward_args *a, int64_t t, const float *x,

@@ -9,6 +9,7 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_math.h"
+#include "kernels/body_softmax.h"
 
 static void kernel_exp(const float *x, float *out, int64_t count)
 {
@@ -177,40 +178,8 @@ static void kernel_conv(const float *x, const float *weight, const float *bias, 
 
 static double kernel_logsumexp(const float *x, int64_t count)
 {
-    const float infinity = __builtin_inff();
-    v16 top = v16_set(-infinity);
-    for (int64_t i = 0; i + 16 <= count; i += 16) {
-        top = v16_max(v16_load(x + i), top);
-    }
-    float lanes[16];
-    v16_store(lanes, top);
-    float maximum = lanes[0];
-    for (int i = 1; i < 16; i++) {
-        maximum = lanes[i] > maximum ? lanes[i] : maximum;
-    }
-    for (int64_t i = count & ~(int64_t)15; i < count; i++) {
-        maximum = x[i] > maximum ? x[i] : maximum;
-    }
-
-    double sum[16] = {0};
-    const v16 shift = v16_set(maximum);
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) {
-        v16_add_to_f64(sum, v16_exp(v16_sub(v16_load(x + i), shift)));
-    }
-    if (i < count) { /* padding lanes are −inf: exp gives 0 */
-        float rest[16];
-        for (int64_t j = 0; j < 16; j++) {
-            rest[j] = i + j < count ? x[i + j] : -infinity;
-        }
-        v16_add_to_f64(sum, v16_exp(v16_sub(v16_load(rest), shift)));
-    }
-    for (int half = 8; half > 0; half /= 2) {
-        for (int j = 0; j < half; j++) {
-            sum[j] += sum[j + half];
-        }
-    }
-    return (double)maximum + log(sum[0]);
+    const float maximum = row_maximum(x, count);
+    return (double)maximum + log(row_exponentials(x, count, maximum, NULL));
 }
 
 static void kernel_flush(float *block, double *out, int64_t count)

@@ -13,7 +13,6 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
-#include "kernels/body_conv_backward.h" /* σ */
 #include "kernels/body_math.h"
 
 static const float gate_lowest = -60.0f;

@@ -11,7 +11,6 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
-#include "kernels/body_conv_backward.h" /* derivatives of SiLU and softplus */
 #include "kernels/body_lanes.h"
 #include "kernels/body_math.h"
 

@@ -10,59 +10,7 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_lanes.h"
-#include "kernels/body_math.h"
-
-/* Greatest of a row, count ≥ 1. A NaN need not show: the sum of exponentials will. */
-static float loss_maximum(const float *x, int64_t count)
-{
-    v16 top = v16_set(-__builtin_inff());
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) {
-        top = v16_max(v16_load(x + i), top);
-    }
-    float lanes[16];
-    v16_store(lanes, top);
-    float maximum = lanes[0];
-    for (int j = 1; j < 16; j++) {
-        maximum = lanes[j] > maximum ? lanes[j] : maximum;
-    }
-    for (; i < count; i++) {
-        maximum = x[i] > maximum ? x[i] : maximum;
-    }
-    return maximum;
-}
-
-/* Σ exp(x − maximum) in float64 as logsumexp takes it; with `keep`, the terms replace x. */
-static double loss_exponentials(float *x, int64_t count, float maximum, bool keep)
-{
-    double sum[16] = {0};
-    const v16 shift = v16_set(maximum);
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) {
-        const v16 e = v16_exp(v16_sub(v16_load(x + i), shift));
-        v16_add_to_f64(sum, e);
-        if (keep) {
-            v16_store(x + i, e);
-        }
-    }
-    if (i < count) { /* padding lanes are −inf: exp gives 0 */
-        float rest[16];
-        for (int64_t j = 0; j < 16; j++) {
-            rest[j] = i + j < count ? x[i + j] : -__builtin_inff();
-        }
-        const v16 e = v16_exp(v16_sub(v16_load(rest), shift));
-        v16_add_to_f64(sum, e);
-        if (keep) {
-            v16_store_n(x + i, e, count - i);
-        }
-    }
-    for (int half = 8; half > 0; half /= 2) {
-        for (int j = 0; j < half; j++) {
-            sum[j] += sum[j + half];
-        }
-    }
-    return sum[0];
-}
+#include "kernels/body_softmax.h"
 
 static void loss_scale(float *x, int64_t count, float factor)
 {
@@ -81,9 +29,9 @@ static double kernel_cross_entropy(float *logits, const int32_t *labels, int64_t
     for (int64_t row = 0; row < rows; row++, logits += count) {
         double loss = 0.0;
         if (labels[row] >= 0) {
-            const float maximum = loss_maximum(logits, count);
+            const float maximum = row_maximum(logits, count);
             const double target = (double)logits[labels[row]];
-            const double sum = loss_exponentials(logits, count, maximum, dlogits);
+            const double sum = row_exponentials(logits, count, maximum, dlogits ? logits : NULL);
             loss = (double)maximum + log(sum) - target;
             if (dlogits) {
                 loss_scale(logits, count, (float)((double)scale / sum));

@@ -77,4 +77,30 @@ static inline v16 v16_silu(v16 x)
     return v16_div(x, v16_add(v16_set(1.0f), v16_exp(v16_sub(v16_set(0.0f), x))));
 }
 
+/* σ(x) = 1/(1 + e^−x). */
+static inline v16 v16_sigmoid(v16 x)
+{
+    const v16 one = v16_set(1.0f);
+    return v16_div(one, v16_add(one, v16_exp(v16_sub(v16_set(0.0f), x))));
+}
+
+/* SiLU'(x) = σ + x·σ·(1 − σ), σ being σ(x). Where 1 − σ has lost its digits, the first term is near
+ * 1 and the second near 0. */
+static inline v16 v16_silu_slope(v16 x, v16 sigmoid)
+{
+    const v16 rest = v16_sub(v16_set(1.0f), sigmoid);
+    return v16_fma(v16_mul(x, sigmoid), rest, sigmoid);
+}
+
+/* Of 16 sums in float64 the sum, by the tree; they are used up. */
+static inline double f64_tree(double sum[16])
+{
+    for (int half = 8; half > 0; half /= 2) {
+        for (int j = 0; j < half; j++) {
+            sum[j] += sum[j + half];
+        }
+    }
+    return sum[0];
+}
+
 #endif

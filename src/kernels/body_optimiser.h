@@ -7,6 +7,7 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_lanes.h"
+#include "kernels/body_math.h"
 
 static void kernel_adamw(const ssm__adamw_args *a, float *w, const float *grad, float *m, float *v,
                          int64_t count)
@@ -38,12 +39,7 @@ static double kernel_squared_norm(const float *x, int64_t count)
     for (int j = 0; i + j < count; j++) {
         sum[j] += (double)x[i + j] * (double)x[i + j];
     }
-    for (int half = 8; half > 0; half /= 2) {
-        for (int j = 0; j < half; j++) {
-            sum[j] += sum[j + half];
-        }
-    }
-    return sum[0];
+    return f64_tree(sum);
 }
 
 #endif

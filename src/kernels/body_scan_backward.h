@@ -16,7 +16,6 @@
 #ifndef SSM_KERNELS_VEC_H
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
-#include "kernels/body_conv_backward.h" /* derivatives of SiLU and softplus */
 #include "kernels/body_math.h"
 #include "kernels/unroll.h"
 
