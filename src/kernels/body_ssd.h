@@ -56,22 +56,9 @@ SSM__INLINE void ssd_output(const ssm__ssd_args *a, const ssd_chunk *chunk, int6
     const ptrdiff_t state_group = (ptrdiff_t)a->d_state * 16;
     const float *u = a->u + g * SSD_STEP;
     v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS];
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            sum[r][c] = v16_set(0.0f);
-        }
-    }
+    ssd_zero(sum, rows, cols);
     ssd_products(sum, read, a->state + g * state_group, state_group, a->d_state, rows, cols);
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        const v16 carry = v16_set(chunk->carry[t + r]);
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            sum[r][c] = v16_mul(carry, sum[r][c]);
-        }
-    }
+    ssd_scale(sum, chunk->carry + t, rows, cols);
     ssd_products(sum, mix, u, SSD_STEP, t, rows, cols);
     ssd_triangle(sum, mix.data + t, u + t * 16, rows, cols);
     SSM__UNROLL
@@ -81,31 +68,6 @@ SSM__INLINE void ssd_output(const ssm__ssd_args *a, const ssd_chunk *chunk, int6
         for (int r = 0; r < rows; r++) {
             const ptrdiff_t at = (g + c) * SSD_STEP + (t + r) * 16;
             v16_store(a->y + at, v16_fma(D, v16_load(a->u + at), sum[r][c]));
-        }
-    }
-}
-
-/* S of modes n … n+rows−1, groups g … g+cols−1. */
-SSM__INLINE void ssd_state(const ssm__ssd_args *a, const ssd_chunk *chunk, int64_t n, int64_t g,
-                           const int rows, const int cols)
-{
-    const ssd_factors write = {a->B + n, 1, a->bc_stride};
-    const v16 carry = v16_set(chunk->carry[a->tokens - 1]);
-    float *state = a->state + (g * a->d_state + n) * 16;
-    v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS];
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            sum[r][c] = v16_mul(carry, v16_load(state + (c * a->d_state + r) * 16));
-        }
-    }
-    ssd_products(sum, write, chunk->scaled, SSM__TILE * 16, a->tokens, rows, cols);
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            v16_store(state + (c * a->d_state + r) * 16, sum[r][c]);
         }
     }
 }
@@ -138,24 +100,25 @@ SSM__INLINE void ssd_groups(const ssm__ssd_args *a, ssd_chunk *chunk, int64_t g,
     for (int c = 0; c < cols; c++) {
         ssd_inputs(a, chunk, g + c, chunk->scaled + c * SSM__TILE * 16);
     }
-    int64_t n = 0;
-    for (; n + SSD_ROWS <= a->d_state; n += SSD_ROWS) {
-        ssd_state(a, chunk, n, g, SSD_ROWS, cols);
-    }
-    for (; n < a->d_state; n++) {
-        ssd_state(a, chunk, n, g, 1, cols);
-    }
+    float *state = a->state + g * a->d_state * 16;
+    const ssd_carried carried = {.tokens = a->tokens,
+                                 .d_state = a->d_state,
+                                 .rows = a->B,
+                                 .stride = a->bc_stride,
+                                 .v = chunk->scaled,
+                                 .carry = chunk->carry[a->tokens - 1],
+                                 .from = state,
+                                 .to = state};
+    ssd_carry_states(&carried, cols);
 }
 
 /* Decays and M, row after row; seg holds seg(t, s) of the row under way. */
 static void ssd_decays(const ssm__ssd_args *a, ssd_chunk *chunk)
 {
     float seg[SSM__TILE] = {0};
-    float from_start = 0.0f;
+    ssd_carry(a->delta, a->A2, a->tokens, chunk->carry);
     for (int64_t t = 0; t < a->tokens; t++) {
         const float step = a->delta[t] * a->A2;
-        from_start += step;
-        chunk->carry[t] = from_start;
         for (int64_t s = 0; s <= t; s += 16) {
             v16_store(seg + s, v16_add(v16_load(seg + s), v16_set(step)));
         }
@@ -170,7 +133,6 @@ static void ssd_decays(const ssm__ssd_args *a, ssd_chunk *chunk)
     for (int64_t s = 0; s < a->tokens; s += 16) {
         const v16 steps = v16_load_n(a->delta + s, a->tokens - s);
         v16_store(chunk->weight + s, v16_mul(v16_exp2_decay(v16_load(seg + s)), steps));
-        v16_store(chunk->carry + s, v16_exp2_decay(v16_load_n(chunk->carry + s, a->tokens - s)));
     }
 }
 

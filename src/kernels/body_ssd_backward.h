@@ -57,24 +57,11 @@ static ssd_back ssd_back_memory(const ssm__ssd_backward_args *a)
     return m;
 }
 
-/* carry[t] = 2^(Δ_0 A2 + … + Δ_t A2). */
-static void ssd_back_carry(const ssm__ssd_chunk *c, float *carry)
-{
-    float sum = 0.0f;
-    for (int64_t t = 0; t < c->tokens; t++) {
-        sum += c->delta[t] * c->A2;
-        carry[t] = sum;
-    }
-    for (int64_t t = 0; t < c->tokens; t += 16) {
-        v16_store(carry + t, v16_exp2_decay(v16_load_n(carry + t, c->tokens - t)));
-    }
-}
-
 static void ssd_back_decays(const ssm__ssd_backward_args *a, ssd_back *m)
 {
     const ssm__ssd_chunk *c = &a->chunk;
     float seg[SSM__TILE] = {0};
-    ssd_back_carry(c, m->carry);
+    ssd_carry(c->delta, c->A2, c->tokens, m->carry);
     for (int64_t t = 0; t < c->tokens; t++) {
         const v16 step = v16_set(c->delta[t] * c->A2);
         float *decay = m->decay + t * SSM__TILE, *mix = m->mix + t * SSM__TILE;
@@ -98,6 +85,14 @@ static void ssd_back_decays(const ssm__ssd_backward_args *a, ssd_back *m)
     }
 }
 
+/* Sixteen rows from `first` on of an array of `rows`; beyond it zeros. */
+static inline void ssd_back_rows(const float *from, int64_t first, int64_t rows, v16 v[16])
+{
+    for (int64_t i = 0; i < 16; i++) {
+        v[i] = first + i < rows ? v16_load(from + (first + i) * 16) : v16_set(0.0f);
+    }
+}
+
 /* Rows into lanes: block g of `groups`, at a distance of `stride`, of 16 rows of which there are
  * `rows`; the others become 0. */
 static void ssd_back_turn(const float *from, ptrdiff_t stride, int64_t groups, int64_t rows,
@@ -106,10 +101,7 @@ static void ssd_back_turn(const float *from, ptrdiff_t stride, int64_t groups, i
     for (int64_t first = 0; first < rows; first += 16) {
         for (int64_t g = 0; g < groups; g++, to += 256) {
             v16 v[16];
-            for (int64_t i = 0; i < 16; i++) {
-                v[i] = first + i < rows ? v16_load(from + g * stride + (first + i) * 16)
-                                        : v16_set(0.0f);
-            }
+            ssd_back_rows(from + g * stride, first, rows, v);
             v16_transpose(v);
             for (int64_t i = 0; i < 16; i++) {
                 v16_store(to + i * 16, v[i]);
@@ -137,13 +129,7 @@ SSM__INLINE void ssd_rows_tile(const ssd_rows *p, int64_t t, int64_t n, const in
 {
     const ptrdiff_t vector = (ptrdiff_t)p->groups * 256;
     v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS];
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            sum[r][c] = v16_set(0.0f);
-        }
-    }
+    ssd_zero(sum, rows, cols);
     for (int64_t g = 0; g < p->groups; g++) {
         const ssd_factors x = {p->x + g * p->stride + t * 16, 16, 1};
         ssd_products(sum, x, p->turned + n * vector + g * 256, vector, 16, rows, cols);
@@ -211,22 +197,9 @@ SSM__INLINE void ssd_back_inputs(const ssm__ssd_backward_args *a, const ssd_back
     const ssd_factors mix = {m->mix + s * SSM__TILE + s, 1, SSM__TILE};
     const float *dv = chunk->dv + g * chunk->dv_stride + s * 16;
     v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS];
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            sum[r][c] = v16_set(0.0f);
-        }
-    }
+    ssd_zero(sum, rows, cols);
     ssd_products(sum, write, a->dstate + g * state_group, state_group, chunk->d_state, rows, cols);
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        const v16 tail = v16_set(m->tail[s + r]);
-        SSM__UNROLL
-        for (int c = 0; c < cols; c++) {
-            sum[r][c] = v16_mul(tail, sum[r][c]);
-        }
-    }
+    ssd_scale(sum, m->tail + s, rows, cols);
     ssd_products(sum, mix, dv, chunk->dv_stride, chunk->tokens - s, rows, cols);
     SSM__UNROLL
     for (int r = 0; r < rows; r++) {
@@ -304,9 +277,7 @@ static void ssd_back_sum_lanes(const float *lanes, int64_t tokens, float *out)
 {
     for (int64_t t = 0; t < tokens; t += 16) {
         v16 v[16];
-        for (int64_t i = 0; i < 16; i++) {
-            v[i] = t + i < tokens ? v16_load(lanes + (t + i) * 16) : v16_set(0.0f);
-        }
+        ssd_back_rows(lanes, t, tokens, v);
         v16_store(out + t, v16_sums(v));
     }
 }
@@ -397,31 +368,6 @@ static void kernel_ssd_backward(const ssm__ssd_backward_args *a)
 /* ---- the state's gradient ----------------------------------------------------------------------
  */
 
-/* Modes n … n+rows−1 of groups g … g+cols−1; scaled [cols][64][16] holds carry_t·dv_t. */
-SSM__INLINE void ssd_back_state(const ssm__ssd_chunk *c, const float *after, float *before,
-                                const float *scaled, float carry, int64_t n, int64_t g,
-                                const int rows, const int cols)
-{
-    const ssd_factors read = {c->C + n, 1, c->bc_stride};
-    const ptrdiff_t at = (g * c->d_state + n) * 16, state_group = (ptrdiff_t)c->d_state * 16;
-    v16 sum[SSD_MOST_ROWS][SSD_MOST_COLS];
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int k = 0; k < cols; k++) {
-            sum[r][k] = v16_mul(v16_set(carry), v16_load(after + at + k * state_group + r * 16));
-        }
-    }
-    ssd_products(sum, read, scaled, SSM__TILE * 16, c->tokens, rows, cols);
-    SSM__UNROLL
-    for (int r = 0; r < rows; r++) {
-        SSM__UNROLL
-        for (int k = 0; k < cols; k++) {
-            v16_store(before + at + k * state_group + r * 16, sum[r][k]);
-        }
-    }
-}
-
 SSM__INLINE void ssd_back_states(const ssm__ssd_chunk *c, const float *carry, const float *after,
                                  float *before, int64_t g, const int cols)
 {
@@ -432,20 +378,22 @@ SSM__INLINE void ssd_back_states(const ssm__ssd_chunk *c, const float *carry, co
             v16_store(scaled + (k * SSM__TILE + t) * 16, v16_mul(v16_set(carry[t]), dv));
         }
     }
-    const float last = carry[c->tokens - 1];
-    int64_t n = 0;
-    for (; n + SSD_ROWS <= c->d_state; n += SSD_ROWS) {
-        ssd_back_state(c, after, before, scaled, last, n, g, SSD_ROWS, cols);
-    }
-    for (; n < c->d_state; n++) {
-        ssd_back_state(c, after, before, scaled, last, n, g, 1, cols);
-    }
+    const ptrdiff_t at = g * c->d_state * 16;
+    const ssd_carried carried = {.tokens = c->tokens,
+                                 .d_state = c->d_state,
+                                 .rows = c->C,
+                                 .stride = c->bc_stride,
+                                 .v = scaled,
+                                 .carry = carry[c->tokens - 1],
+                                 .from = after + at,
+                                 .to = before + at};
+    ssd_carry_states(&carried, cols);
 }
 
 static void kernel_ssd_state_backward(const ssm__ssd_chunk *c, const float *after, float *before)
 {
     float carry[SSM__TILE];
-    ssd_back_carry(c, carry);
+    ssd_carry(c->delta, c->A2, c->tokens, carry);
     int64_t g = 0;
     for (; g + SSD_COLS <= c->groups; g += SSD_COLS) {
         ssd_back_states(c, carry, after, before, g, SSD_COLS);
