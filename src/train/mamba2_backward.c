@@ -14,10 +14,10 @@ static int64_t input_groups(const ssm__block_sizes *b)
 static void inputs_again(void *context, int64_t task, int thread)
 {
     const ssm__block_run *r = context;
-    const int64_t blocks = ssm__divide_up(input_groups(&r->b), SSM__WORK_GROUPS);
-    const int64_t first = r->b.x_group + task % blocks * SSM__WORK_GROUPS;
-    ssm__block_inputs(r, task / blocks, first, ssm__least(first + SSM__WORK_GROUPS, r->b.groups),
-                      thread);
+    const int64_t before = r->b.x_group;
+    int64_t first, end;
+    const int64_t sequence = ssm__groups_of(task, input_groups(&r->b), &first, &end);
+    ssm__block_inputs(r, sequence, before + first, before + end, thread);
 }
 
 /* A tile of tokens through out_proj and the norm: y, dv, dz, and the parts of the norm's weight,
@@ -243,14 +243,7 @@ static void back_conv(void *context, int64_t task, int thread)
 {
     (void)thread;
     const ssm__block_run *r = context;
-    const int64_t lanes = task * SSM__LANES, K = r->b.d_conv;
-    ssm__back_convolution(r->run, r->run->kernels->training->conv_silu_backward,
-                          (ssm__conv_backward_args){.d_conv = K,
-                                                    .weight = r->w->conv + lanes * K,
-                                                    .bias = r->w->conv_bias + lanes,
-                                                    .dweight = r->w->dconv + lanes * K,
-                                                    .dbias = r->w->dconv_bias + lanes},
-                          r->k->in, r->s->d, r->b.x_group + task);
+    ssm__convolve_back(r->run, &r->w->conv, task, r->k->in, r->s->d, r->b.x_group + task);
 }
 
 /* Sixteen modes of B or C that are constants: sums over all tokens. */
@@ -272,12 +265,10 @@ static void back_in(void *context, int64_t task, int thread)
     const ssm__run *run = r->run;
     const ssm__matrix w = ssm__block_in_matrix(r);
     const int64_t sequence = task / r->chunks, token = task % r->chunks * SSM__TILE;
-    float *din = run->din + (sequence * run->length + token) * w.cols;
-    run->kernels->training->linear_input_gradient(
-        &w, ssm__wide_view(r->s->d, sequence, token), ssm__rows_view(din, w.cols),
-        ssm__least(SSM__TILE, run->length - token), 0, w.cols, false);
+    const int64_t tokens = ssm__least(SSM__TILE, run->length - token);
+    ssm__project_back(run, &w, r->s->d, sequence, token, tokens, false);
     if (r->b.gate_rank > 0) {
-        ssm__gla_back_in(r, sequence, token, ssm__least(SSM__TILE, run->length - token));
+        ssm__gla_back_in(r, sequence, token, tokens);
     }
 }
 
@@ -307,8 +298,7 @@ void ssm__block_backward(const ssm__run *run)
     if (!r.b.has_steps) {
         ssm__block_unit_steps(&r);
     }
-    ssm__pool_run(run->pool, inputs_again, &r,
-                  run->sequences * ssm__divide_up(input_groups(&r.b), SSM__WORK_GROUPS));
+    ssm__pool_run(run->pool, inputs_again, &r, ssm__group_tasks(run, input_groups(&r.b)));
     if (r.b.gate_rank > 0) {
         ssm__pool_run(run->pool, ssm__gla_gates_again, &r, chunks);
     }

@@ -10,6 +10,7 @@
 #define SSM_TRAIN_MAMBA2_BLOCK_H
 
 #include "kernels/training.h"
+#include "train/convolution.h"
 #include "train/lanes.h"
 #include "train/mixer.h"
 #include "train/work.h"
@@ -63,12 +64,12 @@ void ssm__block_declare(ssm__declaration *list, const ssm__network_config *confi
 typedef struct ssm__block_weights {
     float *in_proj, *out_proj; /* copies in the form above; NULL: the parameters themselves */
     float *din_proj, *dout_proj;
-    float *conv, *conv_bias; /* [conv_groups][K][16], [conv_groups][16] */
-    float *dt_bias;          /* [⌈H/16⌉][16] */
-    float *A2;               /* [H] */
-    float *D, *norm;         /* [H·head_groups][16] */
-    float *fixed;            /* [2·bc_groups·mode_groups][16] B, then C */
-    float *dconv, *dconv_bias, *ddt_bias, *dD, *dnorm, *dfixed;
+    ssm__convolution conv; /* of conv_groups */
+    float *dt_bias;        /* [⌈H/16⌉][16] */
+    float *A2;             /* [H] */
+    float *D, *norm;       /* [H·head_groups][16] */
+    float *fixed;          /* [2·bc_groups·mode_groups][16] B, then C */
+    float *ddt_bias, *dD, *dnorm, *dfixed;
     double *dA; /* [H] */
 } ssm__block_weights;
 

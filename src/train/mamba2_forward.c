@@ -9,14 +9,10 @@
 
 static void convolve(const ssm__block_run *r, int64_t sequence, int64_t conv_group, int thread)
 {
-    const ssm__run *run = r->run;
-    const int64_t K = r->b.d_conv, group = r->b.x_group + conv_group;
-    float *history = r->s->threads + thread * r->s->thread_floats;
-    memset(history, 0, (size_t)((K - 1) * SSM__LANES) * sizeof(float));
-    run->kernels->conv_silu(ssm__wide_group(r->k->in, sequence, group),
-                            r->w->conv + conv_group * K * SSM__LANES,
-                            r->w->conv_bias + conv_group * SSM__LANES, history,
-                            ssm__wide_group(r->s->u, sequence, conv_group), NULL, run->length, K);
+    ssm__convolve(r->run, &r->w->conv, conv_group,
+                  ssm__wide_group(r->k->in, sequence, r->b.x_group + conv_group),
+                  ssm__wide_group(r->s->u, sequence, conv_group),
+                  r->s->threads + thread * r->s->thread_floats);
 }
 
 /* Sixteen modes of B or C of all tokens into the rows of their group; constants where they are
@@ -77,17 +73,10 @@ void ssm__block_inputs(const ssm__block_run *r, int64_t sequence, int64_t first,
 static void project(void *context, int64_t task, int thread)
 {
     const ssm__block_run *r = context;
-    const ssm__run *run = r->run;
     const ssm__matrix w = ssm__block_in_matrix(r);
-    const int64_t blocks = ssm__divide_up(r->b.groups, SSM__WORK_GROUPS), D = r->b.d_model;
-    const int64_t sequence = task / blocks, first = task % blocks * SSM__WORK_GROUPS;
-    const int64_t end = ssm__least(first + SSM__WORK_GROUPS, r->b.groups);
-    for (int64_t t = 0; t < run->length && first * SSM__LANES < w.rows; t += SSM__WORK_TOKENS) {
-        run->kernels->linear(
-            &w, NULL, ssm__rows_view(run->in + (sequence * run->length + t) * D, D),
-            ssm__wide_view(r->k->in, sequence, t), ssm__least(SSM__WORK_TOKENS, run->length - t),
-            first * SSM__LANES, ssm__least(end * SSM__LANES, w.rows));
-    }
+    int64_t first, end;
+    const int64_t sequence = ssm__groups_of(task, r->b.groups, &first, &end);
+    ssm__project_groups(r->run, &w, r->run->in, r->b.d_model, r->k->in, sequence, first, end);
     ssm__block_inputs(r, sequence, first, end, thread);
 }
 
@@ -253,8 +242,7 @@ void ssm__block_forward(const ssm__run *run)
         ssm__block_unit_steps(&r);
     }
     const int64_t chunks = run->sequences * r.chunks;
-    ssm__pool_run(run->pool, project, &r,
-                  run->sequences * ssm__divide_up(r.b.groups, SSM__WORK_GROUPS));
+    ssm__pool_run(run->pool, project, &r, ssm__group_tasks(run, r.b.groups));
     if (r.b.gate_rank > 0) {
         ssm__pool_run(run->pool, ssm__gla_gates, &r, chunks);
     }

@@ -149,11 +149,9 @@ void ssm__block_declare(ssm__declaration *list, const ssm__network_config *confi
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-static void take_lanes(ssm__arena *arena, const ssm__block_sizes *b, float **conv,
-                       float **conv_bias, float **dt_bias, float **D, float **norm)
+static void take_lanes(ssm__arena *arena, const ssm__block_sizes *b, float **dt_bias, float **D,
+                       float **norm)
 {
-    *conv = SSM__TAKE(arena, float, b->conv_groups *SSM__LANES * b->d_conv);
-    *conv_bias = SSM__TAKE(arena, float, b->conv_groups *SSM__LANES);
     *dt_bias = SSM__TAKE(arena, float, ssm__lane_groups(b->H) * SSM__LANES);
     *D = SSM__TAKE(arena, float, b->channels);
     *norm = SSM__TAKE(arena, float, b->channels);
@@ -164,9 +162,9 @@ void *ssm__block_take_weights(ssm__arena *arena, const ssm__network_config *conf
 {
     const ssm__block_sizes b = ssm__block_of(config, kind);
     ssm__block_weights *out = SSM__TAKE(arena, ssm__block_weights, 1);
-    ssm__block_weights w = {0};
-    take_lanes(arena, &b, &w.conv, &w.conv_bias, &w.dt_bias, &w.D, &w.norm);
-    take_lanes(arena, &b, &w.dconv, &w.dconv_bias, &w.ddt_bias, &w.dD, &w.dnorm);
+    ssm__block_weights w = {.conv = ssm__convolution_take(arena, b.conv_groups, b.d_conv, true)};
+    take_lanes(arena, &b, &w.dt_bias, &w.D, &w.norm);
+    take_lanes(arena, &b, &w.ddt_bias, &w.dD, &w.dnorm);
     w.fixed = SSM__TAKE(arena, float, 2 * b.bc_groups * b.padded_N);
     w.dfixed = SSM__TAKE(arena, float, 2 * b.bc_groups * b.padded_N);
     w.A2 = SSM__TAKE(arena, float, b.H);
@@ -440,8 +438,7 @@ static void clear_gradients(const ssm__block_run *r)
 {
     const ssm__block_sizes *b = &r->b;
     const ssm__block_weights *w = r->w;
-    clear(w->dconv, b->conv_groups * SSM__LANES * b->d_conv);
-    clear(w->dconv_bias, b->conv_groups * SSM__LANES);
+    ssm__convolution_clear(&w->conv);
     clear(w->ddt_bias, ssm__lane_groups(b->H) * SSM__LANES);
     clear(w->dD, b->channels);
     clear(w->dnorm, b->channels);
@@ -479,9 +476,9 @@ void ssm__block_prepare(const ssm__run *run)
     const int end = conv_parts(b);
     prepare_projections(&r);
     copy_rows(&(copying){b, 1, end, b->d_conv, true,
-                         writable(ssm__block_value(&r, SSM__BLOCK_CONV)), w->conv, false});
+                         writable(ssm__block_value(&r, SSM__BLOCK_CONV)), w->conv.weight, false});
     copy_rows(&(copying){b, 1, end, 1, true, writable(ssm__block_value(&r, SSM__BLOCK_CONV_BIAS)),
-                         w->conv_bias, false});
+                         w->conv.bias, false});
     prepare_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
         copy_rows(&(copying){b, 1, 2, 1, true, writable(ssm__block_value(&r, SSM__BLOCK_NORM)),
@@ -531,9 +528,9 @@ void ssm__block_finish(const ssm__run *run)
         copy_columns(b, gradient(&r, SSM__BLOCK_OUT_PROJ), w->dout_proj, true);
     }
     copy_rows(&(copying){b, 1, conv_parts(b), b->d_conv, true, gradient(&r, SSM__BLOCK_CONV),
-                         w->dconv, true});
+                         w->conv.dweight, true});
     copy_rows(&(copying){b, 1, conv_parts(b), 1, true, gradient(&r, SSM__BLOCK_CONV_BIAS),
-                         w->dconv_bias, true});
+                         w->conv.dbias, true});
     finish_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
         copy_rows(&(copying){b, 1, 2, 1, true, gradient(&r, SSM__BLOCK_NORM), w->dnorm, true});

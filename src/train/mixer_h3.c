@@ -11,18 +11,20 @@
 #include <string.h>
 
 #include "kernels/training.h"
+#include "train/convolution.h"
 #include "train/lanes.h"
 #include "train/mixer.h"
 #include "train/work.h"
 
+/* in_proj has the rows of q, k and v. */
 enum { IN_PROJ, CONV, CONV_BIAS, DT_BIAS, A_LOG, SKIP, READ, OUT_PROJ, PARAMETERS };
 
 /* Constants in lanes, every lane that of its head, and gradients of a pass. */
 typedef struct weights {
-    float *conv, *conv_bias; /* [groups][K][16], [groups][16] */
-    float *decay, *read;     /* [groups][N][16] exp(Δ A), Δ C */
-    float *D;                /* [groups][16] */
-    float *dconv, *dconv_bias, *ddecay, *dread, *dD;
+    ssm__convolution conv;
+    float *decay, *read; /* [groups][N][16] exp(Δ A), Δ C */
+    float *D;            /* [groups][16] */
+    float *ddecay, *dread, *dD;
 } weights;
 
 typedef struct kept {
@@ -101,12 +103,10 @@ static void declare(ssm__declaration *list, const ssm__network_config *config, i
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void take_lanes(ssm__arena *arena, const ssm_config *c, float **conv, float **conv_bias,
-                       float **decay, float **read, float **D)
+static void take_lanes(ssm__arena *arena, const ssm_config *c, float **decay, float **read,
+                       float **D)
 {
     const int64_t channels = ssm__lane_groups(c->d_ssm) * SSM__LANES;
-    *conv = SSM__TAKE(arena, float, channels * c->d_conv);
-    *conv_bias = SSM__TAKE(arena, float, channels);
     *decay = SSM__TAKE(arena, float, channels * c->d_state);
     *read = SSM__TAKE(arena, float, channels * c->d_state);
     *D = SSM__TAKE(arena, float, channels);
@@ -114,10 +114,12 @@ static void take_lanes(ssm__arena *arena, const ssm_config *c, float **conv, flo
 
 static void *take_weights(ssm__arena *arena, const ssm__network_config *config)
 {
-    weights w;
+    const ssm_config *c = &config->shape;
     weights *out = SSM__TAKE(arena, weights, 1);
-    take_lanes(arena, &config->shape, &w.conv, &w.conv_bias, &w.decay, &w.read, &w.D);
-    take_lanes(arena, &config->shape, &w.dconv, &w.dconv_bias, &w.ddecay, &w.dread, &w.dD);
+    weights w = {.conv =
+                     ssm__convolution_take(arena, ssm__lane_groups(c->d_ssm), c->d_conv, false)};
+    take_lanes(arena, c, &w.decay, &w.read, &w.D);
+    take_lanes(arena, c, &w.ddecay, &w.dread, &w.dD);
     if (out != NULL) {
         *out = w;
     }
@@ -211,14 +213,12 @@ static void prepare(const ssm__run *run)
     const ssm_config *c = &run->config->shape;
     const weights *w = run->weights;
     const size_t channels = (size_t)(ssm__lane_groups(c->d_ssm) * SSM__LANES);
-    ssm__lanes_put(ssm__own_value(run, CONV), c->d_ssm, c->d_conv, w->conv);
-    ssm__lanes_put(ssm__own_value(run, CONV_BIAS), c->d_ssm, 1, w->conv_bias);
+    ssm__convolution_put(&w->conv, run, c->d_ssm, CONV);
     for (int64_t head = 0; head < c->n_heads; head++) {
         put_head(run, head);
     }
     if (run->gradients != NULL) {
-        memset(w->dconv, 0, channels * (size_t)c->d_conv * sizeof(float));
-        memset(w->dconv_bias, 0, channels * sizeof(float));
+        ssm__convolution_clear(&w->conv);
         memset(w->ddecay, 0, channels * (size_t)c->d_state * sizeof(float));
         memset(w->dread, 0, channels * (size_t)c->d_state * sizeof(float));
         memset(w->dD, 0, channels * sizeof(float));
@@ -255,8 +255,7 @@ static void finish(const ssm__run *run)
 {
     const ssm_config *c = &run->config->shape;
     const weights *w = run->weights;
-    ssm__lanes_add(w->dconv, c->d_ssm, c->d_conv, ssm__own_gradient(run, CONV));
-    ssm__lanes_add(w->dconv_bias, c->d_ssm, 1, ssm__own_gradient(run, CONV_BIAS));
+    ssm__convolution_add(&w->conv, run, c->d_ssm, CONV);
     for (int64_t head = 0; head < c->n_heads; head++) {
         add_head(run, head);
     }
@@ -264,63 +263,30 @@ static void finish(const ssm__run *run)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* in_proj's rows of q (0), k (1) or v (2). */
-static ssm__matrix in_third(const ssm__run *run, int which)
-{
-    ssm__matrix m = ssm__own_matrix(run, IN_PROJ);
-    m.rows /= 3;
-    m.data = (const float *)m.data + which * m.rows * m.cols;
-    return m;
-}
-
-static int64_t blocks_of(const ssm__run *run)
-{
-    return ssm__divide_up(ssm__lane_groups(run->config->shape.d_ssm), SSM__WORK_GROUPS);
-}
-
-/* Channels [*row, *end) of a block of a task, and its sequence. */
-static int64_t task_rows(const ssm__run *run, int64_t task, int64_t *row, int64_t *end)
-{
-    const int64_t blocks = blocks_of(run);
-    *row = task % blocks * SSM__WORK_ROWS;
-    *end = ssm__least(*row + SSM__WORK_ROWS, run->config->shape.d_ssm);
-    return task / blocks;
-}
-
 static void project_in(void *context, int64_t task, int thread)
 {
     (void)thread;
     const ssm__run *run = context;
     const kept *k = run->kept;
-    const int64_t D = run->config->shape.d_model;
     const ssm__wide parts[] = {k->q, k->k, k->v};
-    int64_t row, end;
-    const int64_t sequence = task_rows(run, task, &row, &end);
-    for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
-        const int64_t tokens = ssm__least(SSM__WORK_TOKENS, run->length - t);
-        const ssm__view in = ssm__rows_view(run->in + (sequence * run->length + t) * D, D);
-        for (int i = 0; i < 3; i++) {
-            const ssm__matrix w = in_third(run, i);
-            run->kernels->linear(&w, NULL, in, ssm__wide_view(parts[i], sequence, t), tokens, row,
-                                 end);
-        }
+    int64_t first, end;
+    const int64_t sequence = ssm__groups_of(task, k->q.groups, &first, &end);
+    for (int i = 0; i < 3; i++) {
+        const ssm__matrix w = ssm__own_part(run, IN_PROJ, i, 3);
+        ssm__project_groups(run, &w, run->in, w.cols, parts[i], sequence, first, end);
     }
 }
 
 /* k̄ of the groups [first, end) of a sequence. */
 static void convolve(const ssm__run *run, int64_t sequence, int64_t first, int64_t end, int thread)
 {
-    const ssm_config *c = &run->config->shape;
     const weights *w = run->weights;
     const kept *k = run->kept;
     const scratch *s = run->scratch;
-    float *history = s->threads + thread * s->thread_floats;
     for (int64_t group = first; group < end; group++) {
-        memset(history, 0, (size_t)((c->d_conv - 1) * SSM__LANES) * sizeof *history);
-        run->kernels->conv(ssm__wide_group(k->k, sequence, group),
-                           w->conv + group * c->d_conv * SSM__LANES,
-                           w->conv_bias + group * SSM__LANES, history,
-                           ssm__wide_group(s->u, sequence, group), run->length, c->d_conv);
+        ssm__convolve(run, &w->conv, group, ssm__wide_group(k->k, sequence, group),
+                      ssm__wide_group(s->u, sequence, group),
+                      s->threads + thread * s->thread_floats);
     }
 }
 
@@ -382,8 +348,9 @@ static void project_out(void *context, int64_t task, int thread)
 
 static void forward(const ssm__run *run)
 {
+    const kept *k = run->kept;
     void *context = (void *)(uintptr_t)run; /* tasks read it alone */
-    ssm__pool_run(run->pool, project_in, context, run->sequences * blocks_of(run));
+    ssm__pool_run(run->pool, project_in, context, ssm__group_tasks(run, k->q.groups));
     ssm__pool_run(run->pool, recur, context, run->sequences * units_of(&run->config->shape));
     ssm__pool_run(run->pool, project_out, context, ssm__tile_tasks(run, SSM__WORK_TOKENS));
 }
@@ -397,14 +364,9 @@ static void back_out(void *context, int64_t task, int thread)
     const ssm__run *run = context;
     const scratch *s = run->scratch;
     const ssm__matrix w = ssm__own_matrix(run, OUT_PROJ);
-    int64_t row, end;
-    const int64_t sequence = task_rows(run, task, &row, &end);
-    for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
-        const float *dout = run->dout + (sequence * run->length + t) * w.rows;
-        run->kernels->training->linear_input_gradient(
-            &w, ssm__rows_view(dout, w.rows), ssm__wide_view(s->dout, sequence, t),
-            ssm__least(SSM__WORK_TOKENS, run->length - t), row, end, false);
-    }
+    int64_t first, end;
+    const int64_t sequence = ssm__groups_of(task, s->dout.groups, &first, &end);
+    ssm__project_groups_back(run, &w, s->dout, sequence, first, end);
 }
 
 static void back_pairs(const ssm__run *run, int64_t sequence, int64_t i, int64_t j, int thread)
@@ -447,13 +409,7 @@ static void back_recur(void *context, int64_t task, int thread)
         }
     }
     for (int64_t group = first; group < end; group++) {
-        const int64_t lanes = group * SSM__LANES;
-        ssm__back_convolution(run, run->kernels->training->conv_backward,
-                              (ssm__conv_backward_args){.d_conv = c->d_conv,
-                                                        .weight = w->conv + lanes * c->d_conv,
-                                                        .dweight = w->dconv + lanes * c->d_conv,
-                                                        .dbias = w->dconv_bias + lanes},
-                              k->k, s->dk, group);
+        ssm__convolve_back(run, &w->conv, group, k->k, s->dk, group);
     }
 }
 
@@ -465,12 +421,9 @@ static void back_in(void *context, int64_t task, int thread)
     const ssm__wide parts[] = {s->dq, s->dk, s->dv};
     int64_t sequence, t;
     const int64_t tokens = ssm__tile_of(run, task, SSM__WORK_TOKENS, &sequence, &t);
-    const int64_t D = run->config->shape.d_model;
-    const ssm__view din = ssm__rows_view(run->din + (sequence * run->length + t) * D, D);
     for (int i = 0; i < 3; i++) {
-        const ssm__matrix w = in_third(run, i);
-        run->kernels->training->linear_input_gradient(&w, ssm__wide_view(parts[i], sequence, t),
-                                                      din, tokens, 0, D, i > 0);
+        const ssm__matrix w = ssm__own_part(run, IN_PROJ, i, 3);
+        ssm__project_back(run, &w, parts[i], sequence, t, tokens, i > 0);
     }
 }
 
@@ -496,8 +449,9 @@ static void weight_gradients(const ssm__run *run)
 
 static void backward(const ssm__run *run)
 {
+    const scratch *s = run->scratch;
     void *context = (void *)(uintptr_t)run;
-    ssm__pool_run(run->pool, back_out, context, run->sequences * blocks_of(run));
+    ssm__pool_run(run->pool, back_out, context, ssm__group_tasks(run, s->dout.groups));
     ssm__pool_run(run->pool, back_recur, context, units_of(&run->config->shape));
     weight_gradients(run);
     ssm__pool_run(run->pool, back_in, context, ssm__tile_tasks(run, SSM__WORK_TOKENS));

@@ -1,4 +1,5 @@
-/* train/mixer_mlp.c: the gated MLP behind a mixer: (y, gate) = fc1 h; out = fc2 (y·SiLU(gate)). */
+/* train/mixer_mlp.c: the gated MLP behind a mixer: (y, gate) = fc1 h; out = fc2 (y·SiLU(gate)).
+ * fc1 has the rows of y, then those of the gate. */
 #include <stdio.h>
 
 #include "kernels/training.h"
@@ -66,15 +67,6 @@ static void *take_scratch(ssm__arena *arena, const ssm__network_config *config, 
     return out;
 }
 
-/* fc1's rows of y, or of the gate. */
-static ssm__matrix half(const ssm__run *run, bool gate)
-{
-    ssm__matrix m = ssm__own_matrix(run, FC1);
-    m.rows /= 2;
-    m.data = (const float *)m.data + (gate ? m.rows * m.cols : 0);
-    return m;
-}
-
 static void none(const ssm__run *run)
 {
     (void)run;
@@ -86,7 +78,8 @@ static void forward_task(void *context, int64_t task, int thread)
     const ssm__run *run = context;
     const kept *k = run->kept;
     const scratch *s = run->scratch;
-    const ssm__matrix y = half(run, false), gate = half(run, true), fc2 = ssm__own_matrix(run, FC2);
+    const ssm__matrix y = ssm__own_part(run, FC1, 0, 2), gate = ssm__own_part(run, FC1, 1, 2);
+    const ssm__matrix fc2 = ssm__own_matrix(run, FC2);
     const int64_t t = task * SSM__WORK_TOKENS, M = y.rows, D = y.cols;
     const int64_t tokens = ssm__least(SSM__WORK_TOKENS, run->sequences * run->length - t);
     const ssm__view in = ssm__rows_view(run->in + t * D, D);
@@ -104,7 +97,8 @@ static void backward_task(void *context, int64_t task, int thread)
     const kept *k = run->kept;
     const scratch *s = run->scratch;
     const ssm__training_kernels *kernels = run->kernels->training;
-    const ssm__matrix y = half(run, false), gate = half(run, true), fc2 = ssm__own_matrix(run, FC2);
+    const ssm__matrix y = ssm__own_part(run, FC1, 0, 2), gate = ssm__own_part(run, FC1, 1, 2);
+    const ssm__matrix fc2 = ssm__own_matrix(run, FC2);
     const int64_t t = task * SSM__WORK_TOKENS, M = y.rows, D = y.cols;
     const int64_t tokens = ssm__least(SSM__WORK_TOKENS, run->sequences * run->length - t);
     const ssm__view dy = ssm__rows_view(s->dy + t * M, M),

@@ -21,6 +21,14 @@ ssm__matrix ssm__own_matrix(const ssm__run *run, int64_t which)
     return (ssm__matrix){run->values + p->at, SSM_DTYPE_F32, p->dims[0], p->dims[1]};
 }
 
+ssm__matrix ssm__own_part(const ssm__run *run, int64_t which, int64_t part, int64_t parts)
+{
+    ssm__matrix m = ssm__own_matrix(run, which);
+    m.rows /= parts;
+    m.data = (const float *)m.data + part * m.rows * m.cols;
+    return m;
+}
+
 void ssm__project_rows(const ssm__run *run, const ssm__matrix *w, ssm__view in, ssm__view out,
                        int64_t tokens)
 {
@@ -30,15 +38,37 @@ void ssm__project_rows(const ssm__run *run, const ssm__matrix *w, ssm__view in, 
     }
 }
 
-void ssm__back_convolution(const ssm__run *run, void (*kernel)(const ssm__conv_backward_args *),
-                           ssm__conv_backward_args conv, ssm__wide x, ssm__wide d, int64_t group)
+void ssm__project_groups(const ssm__run *run, const ssm__matrix *w, const float *in, int64_t stride,
+                         ssm__wide out, int64_t sequence, int64_t first, int64_t end)
 {
-    conv.tokens = run->length;
-    for (int64_t sequence = 0; sequence < run->sequences; sequence++) {
-        conv.x = ssm__wide_group(x, sequence, group);
-        conv.dout = conv.dx = ssm__wide_group(d, sequence, group);
-        kernel(&conv);
+    const int64_t row = first * SSM__LANES, row_end = ssm__least(end * SSM__LANES, w->rows);
+    const float *rows = in + sequence * run->length * stride;
+    for (int64_t t = 0; t < run->length && row < row_end; t += SSM__WORK_TOKENS) {
+        run->kernels->linear(w, NULL, ssm__rows_view(rows + t * stride, stride),
+                             ssm__wide_view(out, sequence, t),
+                             ssm__least(SSM__WORK_TOKENS, run->length - t), row, row_end);
     }
+}
+
+void ssm__project_groups_back(const ssm__run *run, const ssm__matrix *w, ssm__wide d,
+                              int64_t sequence, int64_t first, int64_t end)
+{
+    const float *rows = run->dout + sequence * run->length * w->rows;
+    for (int64_t t = 0; t < run->length; t += SSM__WORK_TOKENS) {
+        run->kernels->training->linear_input_gradient(
+            w, ssm__rows_view(rows + t * w->rows, w->rows), ssm__wide_view(d, sequence, t),
+            ssm__least(SSM__WORK_TOKENS, run->length - t), first * SSM__LANES,
+            ssm__least(end * SSM__LANES, w->cols), false);
+    }
+}
+
+void ssm__project_back(const ssm__run *run, const ssm__matrix *w, ssm__wide d, int64_t sequence,
+                       int64_t token, int64_t tokens, bool add)
+{
+    float *din = run->din + (sequence * run->length + token) * w->cols;
+    run->kernels->training->linear_input_gradient(w, ssm__wide_view(d, sequence, token),
+                                                  ssm__rows_view(din, w->cols), tokens, 0, w->cols,
+                                                  add);
 }
 
 ssm__view ssm__side_view(const ssm__side *side, int64_t length, int64_t sequence, int64_t token)

@@ -1,5 +1,5 @@
-/* train/work.h: what mixers share: a branch's parameters, its tokens and products cut into tasks of
- * like cost, the way back through a convolution.
+/* train/work.h: what mixers share: a branch's parameters, its tokens, channels and products cut
+ * into tasks of like cost.
  *
  * The pool gives every thread a contiguous share of the tasks, so the blocks of the products of one
  * run are interleaved: any share has its part of each. */
@@ -31,6 +31,8 @@ static inline int64_t ssm__divide_up(int64_t a, int64_t b)
 const float *ssm__own_value(const ssm__run *run, int64_t which);
 float *ssm__own_gradient(const ssm__run *run, int64_t which);
 ssm__matrix ssm__own_matrix(const ssm__run *run, int64_t which);
+/* Part `part` of `parts` equal ones of its rows. */
+ssm__matrix ssm__own_part(const ssm__run *run, int64_t which, int64_t part, int64_t parts);
 
 /* Tasks over all tokens of a run, SSM__WORK_TOKENS each, whatever their sequence. */
 static inline int64_t ssm__token_tasks(const ssm__run *run)
@@ -59,10 +61,33 @@ static inline int64_t ssm__tile_of(const ssm__run *run, int64_t task, int64_t mo
 void ssm__project_rows(const ssm__run *run, const ssm__matrix *w, ssm__view in, ssm__view out,
                        int64_t tokens);
 
-/* One group of all sequences backwards through a convolution: d becomes its gradient in place. Of
- * `conv` the caller gives d_conv, weight, bias, dweight and dbias, those of the group. */
-void ssm__back_convolution(const ssm__run *run, void (*kernel)(const ssm__conv_backward_args *),
-                           ssm__conv_backward_args conv, ssm__wide x, ssm__wide d, int64_t group);
+/* Tasks over blocks of a few of `groups` channel groups of a sequence… */
+static inline int64_t ssm__group_tasks(const ssm__run *run, int64_t groups)
+{
+    return run->sequences * ssm__divide_up(groups, SSM__WORK_GROUPS);
+}
+
+/* …and the block of a task: groups [*first, *end) of the sequence that is returned. */
+static inline int64_t ssm__groups_of(int64_t task, int64_t groups, int64_t *first, int64_t *end)
+{
+    const int64_t blocks = ssm__divide_up(groups, SSM__WORK_GROUPS);
+    *first = task % blocks * SSM__WORK_GROUPS;
+    *end = ssm__least(*first + SSM__WORK_GROUPS, groups);
+    return task / blocks;
+}
+
+/* out = in·wᵀ for all tokens of a sequence, those rows of w that are lanes of groups [first, end).
+ * in: the rows of all sequences, `stride` floats each. */
+void ssm__project_groups(const ssm__run *run, const ssm__matrix *w, const float *in, int64_t stride,
+                         ssm__wide out, int64_t sequence, int64_t first, int64_t end);
+/* d = dout·w for all tokens of a sequence, those columns of w that are lanes of groups [first,
+ * end).
+ */
+void ssm__project_groups_back(const ssm__run *run, const ssm__matrix *w, ssm__wide d,
+                              int64_t sequence, int64_t first, int64_t end);
+/* din = d·w for a tile of tokens of a sequence; add: din += d·w. */
+void ssm__project_back(const ssm__run *run, const ssm__matrix *w, ssm__wide d, int64_t sequence,
+                       int64_t token, int64_t tokens, bool add);
 
 /* One side of a product: wide, or dense rows of `stride` floats. */
 typedef struct ssm__side {
