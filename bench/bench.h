@@ -79,7 +79,9 @@ ssm_status bench_sample_record_no_head(bench_run *run, const bench_limits *limit
 ssm_status bench_sample_record_moments(bench_run *run, const bench_limits *limits,
                                        bench_sample *out, ssm_error *err);
 
-/* The scan over half of the modes, in a file of its own. */
+/* The scan of a layer, of all modes and of half of them, in a file of its own. */
+ssm_status bench_sample_scan(bench_run *run, const bench_limits *limits, bench_sample *out,
+                             ssm_error *err);
 ssm_status bench_sample_scan_pruned(bench_run *run, const bench_limits *limits, bench_sample *out,
                                     ssm_error *err);
 ssm_status bench_sample_scan_pruned_layer(bench_run *run, const bench_limits *limits,

@@ -160,73 +160,6 @@ static ssm_status sample_decode(bench_run *run, const bench_limits *limits, benc
     return SSM_STATUS_OK;
 }
 
-/* ---- the scan alone: all channels of one layer, tile by tile ----------------------------------
- */
-
-typedef struct scan_run {
-    const bench_run *bench;
-    float *tile, *bc, *state; /* [G][3][65][16]; [64][2N]; [G][N][16] */
-    int64_t tiles;
-} scan_run;
-
-static void scan_task(void *context, int64_t g, int thread)
-{
-    (void)thread;
-    const scan_run *run = context;
-    const ssm_model *model = run->bench->model;
-    const int64_t N = model->config->d_state;
-    const int64_t rows = SSM__TILE_ROWS * SSM__LANES;
-    float *tile = run->tile + g * 3 * rows;
-    for (int64_t i = 0; i < run->tiles; i++) {
-        const ssm__scan_args args = {.tokens = SSM__TILE,
-                                     .d_state = N,
-                                     .u = tile,
-                                     .delta = tile + rows,
-                                     .z = tile + 2 * rows,
-                                     .B = run->bc,
-                                     .C = run->bc + N,
-                                     .bc_stride = (ptrdiff_t)(2 * N),
-                                     .A2 = model->blocks[0].mamba.A2 + g * N * SSM__LANES,
-                                     .D = model->blocks[0].mamba.D + g * SSM__LANES,
-                                     .state = run->state + g * N * SSM__LANES,
-                                     .y = tile};
-        model->kernels->scan(&args);
-    }
-}
-
-static ssm_status sample_scan(bench_run *run, const bench_limits *limits, bench_sample *out,
-                              ssm_error *err)
-{
-    const ssm_model *model = run->model;
-    const int64_t G = model->n_groups16;
-    const int64_t N = model->config->d_state;
-    const int64_t values = G * 3 * SSM__TILE_ROWS * SSM__LANES;
-    scan_run scan = {.bench = run, .tiles = (run->tokens + SSM__TILE - 1) / SSM__TILE};
-    scan.tile = malloc((size_t)values * sizeof(float));
-    scan.bc = malloc((size_t)(SSM__TILE * 2 * N) * sizeof(float));
-    scan.state = calloc((size_t)(G * N * SSM__LANES), sizeof(float));
-    ssm_status status = SSM_STATUS_OK;
-    if (!scan.tile || !scan.bc || !scan.state) {
-        status = ssm__fail_memory(err, "the scan's arrays", (size_t)values * sizeof(float));
-    } else {
-        for (int64_t i = 0; i < values; i++) {
-            scan.tile[i] = 0.01f + 0.001f * (float)(i % 37);
-        }
-        for (int64_t i = 0; i < SSM__TILE * 2 * N; i++) {
-            scan.bc[i] = 0.1f * (float)(i % 7) - 0.3f;
-        }
-        const double start = bench_now();
-        ssm__pool_run(run->pool, scan_task, &scan, G);
-        out->seconds = bench_now() - start;
-        const double exps = (double)(scan.tiles * SSM__TILE * G * SSM__LANES * N);
-        out->at_limit = exps / limits->exp_per_s;
-    }
-    free(scan.tile);
-    free(scan.bc);
-    free(scan.state);
-    return status;
-}
-
 /* ---- the linear kernel against sgemm at the shapes of a layer
  * ------------------------------------- */
 
@@ -375,7 +308,8 @@ const bench_case bench_cases[] = {
      ANY, all_tokens, bench_sample_record_no_head},
     {"record_moments", "as record, energies and moments only (--no-gram)", NULL, "ratio_over_plain",
      true, ANY, all_tokens, bench_sample_record_moments},
-    {"scan", "the selective scan of one layer", "exp", NULL, true, MAMBA1, all_tokens, sample_scan},
+    {"scan", "the selective scan of one layer", "exp", NULL, true, MAMBA1, all_tokens,
+     bench_sample_scan},
     {"scan_pruned", "the same under a mask: half of the modes, drawn for every channel, over all",
      "exp", "ratio_over_full", true, MAMBA1, all_tokens, bench_sample_scan_pruned},
     {"scan_pruned_layer", "the same, one half for the whole layer", "exp", "ratio_over_full", true,

@@ -1,6 +1,6 @@
-/* bench/pruned.c: the selective scan of one layer over the modes that a mask keeps, against the
- * scan of all modes. Half of the modes are kept, drawn for every channel or for the layer as a
- * whole. */
+/* bench/scan.c: the selective scan of one layer alone, tile by tile: of all modes, and over the
+ * modes that a mask keeps against that. Half of the modes are kept, drawn for every channel or for
+ * the layer as a whole. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,24 +12,25 @@
 
 enum { TILE_FLOATS = SSM__TILE_ROWS * SSM__LANES };
 
-typedef struct pruned_run {
+typedef struct scan_run {
     const ssm_model *model;
     int64_t tiles;
     float *tile;           /* [G][4][65][16] u, Δ, z, y */
     float *bc;             /* [64][2N] */
     float *state;          /* [G][N][16] */
-    ssm__packing *packing; /* of layer 0 */
+    ssm__packing *packing; /* of layer 0; NULL: no mask */
     double *ratio;         /* [G] seconds of the kept modes over those of all */
-} pruned_run;
+} scan_run;
 
 /* All tokens of a group. */
-static void scan_group(const pruned_run *run, int64_t g, bool pruned)
+static void scan_group(const scan_run *run, int64_t g, bool pruned)
 {
     const ssm__mamba_layer *layer = &run->model->blocks[0].mamba;
     const int64_t N = run->model->config->d_state;
-    const ssm__packed_group *group = ssm__packing_group(run->model, run->packing, 0, g);
-    float *tile = run->tile + g * 4 * TILE_FLOATS;
+    const ssm__packed_group *group =
+        pruned ? ssm__packing_group(run->model, run->packing, 0, g) : NULL;
     const bool packed = pruned && group->packed;
+    float *tile = run->tile + g * 4 * TILE_FLOATS;
     const ssm__scan_args args = {.tokens = SSM__TILE,
                                  .d_state = N,
                                  .u = tile,
@@ -52,6 +53,12 @@ static void scan_group(const pruned_run *run, int64_t g, bool pruned)
     }
 }
 
+static void scan_task(void *context, int64_t g, int thread)
+{
+    (void)thread;
+    scan_group(context, g, false);
+}
+
 static void pruned_task(void *context, int64_t g, int thread)
 {
     (void)thread;
@@ -63,7 +70,7 @@ static void ratio_task(void *context, int64_t g, int thread)
 {
     enum { TIMES = 5 };
     (void)thread;
-    const pruned_run *run = context;
+    const scan_run *run = context;
     double ratio[TIMES];
     scan_group(run, g, true);
     for (int i = 0; i < TIMES; i++) {
@@ -98,15 +105,17 @@ static ssm_status draw_mask(const ssm_model *model, bool shared, ssm_mask *mask,
     return SSM_STATUS_OK;
 }
 
-static ssm_status prepare(pruned_run *run, bool shared, ssm_error *err)
+static ssm_status prepare(const bench_run *bench, scan_run *run, ssm_error *err)
 {
-    const int64_t G = run->model->n_groups16;
-    const int64_t N = run->model->config->d_state;
+    const int64_t G = bench->model->n_groups16;
+    const int64_t N = bench->model->config->d_state;
     const int64_t values = G * 4 * TILE_FLOATS;
-    run->tile = malloc((size_t)values * sizeof(float));
-    run->bc = malloc((size_t)(SSM__TILE * 2 * N) * sizeof(float));
-    run->state = calloc((size_t)(G * N * SSM__LANES), sizeof(float));
-    run->ratio = calloc((size_t)G, sizeof *run->ratio);
+    *run = (scan_run){.model = bench->model,
+                      .tiles = (bench->tokens + SSM__TILE - 1) / SSM__TILE,
+                      .tile = malloc((size_t)values * sizeof(float)),
+                      .bc = malloc((size_t)(SSM__TILE * 2 * N) * sizeof(float)),
+                      .state = calloc((size_t)(G * N * SSM__LANES), sizeof(float)),
+                      .ratio = calloc((size_t)G, sizeof(double))};
     if (!run->tile || !run->bc || !run->state || !run->ratio) {
         return ssm__fail_memory(err, "the scan's arrays", (size_t)values * sizeof(float));
     }
@@ -116,6 +125,37 @@ static ssm_status prepare(pruned_run *run, bool shared, ssm_error *err)
     for (int64_t i = 0; i < SSM__TILE * 2 * N; i++) {
         run->bc[i] = 0.1f * (float)(i % 7) - 0.3f;
     }
+    return SSM_STATUS_OK;
+}
+
+static void release(scan_run *run)
+{
+    ssm__packing_free(run->packing);
+    free(run->tile);
+    free(run->bc);
+    free(run->state);
+    free(run->ratio);
+}
+
+ssm_status bench_sample_scan(bench_run *bench, const bench_limits *limits, bench_sample *out,
+                             ssm_error *err)
+{
+    scan_run run;
+    const ssm_status status = prepare(bench, &run, err);
+    if (status == SSM_STATUS_OK) {
+        const int64_t G = run.model->n_groups16;
+        const double start = bench_now();
+        ssm__pool_run(bench->pool, scan_task, &run, G);
+        out->seconds = bench_now() - start;
+        const int64_t modes = G * SSM__LANES * run.model->config->d_state;
+        out->at_limit = (double)(run.tiles * SSM__TILE * modes) / limits->exp_per_s;
+    }
+    release(&run);
+    return status;
+}
+
+static ssm_status pack(scan_run *run, bool shared, ssm_error *err)
+{
     ssm_mask mask;
     SSM__TRY(draw_mask(run->model, shared, &mask, err));
     const ssm_status status = ssm__packing_create(run->model, &mask, 0, false, &run->packing, err);
@@ -129,8 +169,11 @@ static ssm_status sample_pruned(const bench_run *bench, const bench_limits *limi
 {
     const ssm_config *c = bench->model->config;
     const int64_t G = bench->model->n_groups16;
-    pruned_run run = {.model = bench->model, .tiles = (bench->tokens + SSM__TILE - 1) / SSM__TILE};
-    const ssm_status status = prepare(&run, shared, err);
+    scan_run run;
+    ssm_status status = prepare(bench, &run, err);
+    if (status == SSM_STATUS_OK) {
+        status = pack(&run, shared, err);
+    }
     if (status == SSM_STATUS_OK) {
         ssm__pool_run(bench->pool, ratio_task, &run, G);
         out->ratio = bench_median(run.ratio, G);
@@ -142,11 +185,7 @@ static ssm_status sample_pruned(const bench_run *bench, const bench_limits *limi
             (double)((run.packing->rows - whole) * SSM__LANES) * (double)(run.tiles * SSM__TILE);
         out->at_limit = exps / limits->exp_per_s;
     }
-    ssm__packing_free(run.packing);
-    free(run.tile);
-    free(run.bc);
-    free(run.state);
-    free(run.ratio);
+    release(&run);
     return status;
 }
 
