@@ -19,9 +19,9 @@ static const float norm_eps = 1e-5f;
 static void prepare_norm(operator_run *run)
 {
     const int64_t count = run->shape.tokens * run->shape.a;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 3.0, 2.0);
-    operator_fill_normal(run, 1, operator_input(run, 1, run->shape.a), run->shape.a, 1.0, 0.2);
-    operator_fill_normal(run, 2, operator_input(run, 2, run->shape.a), run->shape.a, 0.0, 0.5);
+    operator_normals(run, 0, count, 3.0, 2.0);
+    operator_normals(run, 1, run->shape.a, 1.0, 0.2);
+    operator_normals(run, 2, run->shape.a, 0.0, 0.5);
     operator_output(run, 0, "out", count);
 }
 
@@ -75,9 +75,9 @@ const operator_entry operator_layernorm = {
 static void prepare_conv(operator_run *run)
 {
     const int64_t T = run->shape.tokens * 16, K = run->shape.a * 16;
-    operator_fill_normal(run, 0, operator_input(run, 0, T), T, 0.0, 1.0);
-    operator_fill_normal(run, 1, operator_input(run, 1, K), K, 0.0, 0.5);
-    operator_fill_normal(run, 2, operator_input(run, 2, 16), 16, 0.0, 0.5);
+    operator_normals(run, 0, T, 0.0, 1.0);
+    operator_normals(run, 1, K, 0.0, 0.5);
+    operator_normals(run, 2, 16, 0.0, 0.5);
     operator_output(run, 0, "out", T);
     operator_fill_normal(run, 3, operator_output(run, 1, "history", K - 16), K - 16, 0.0, 1.0);
 }
@@ -133,8 +133,8 @@ const operator_entry operator_conv = {
 static void prepare_gate(operator_run *run)
 {
     const int64_t count = run->shape.tokens;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.0, 1.0);
-    operator_fill_normal(run, 1, operator_input(run, 1, count), count, 0.0, 4.0);
+    operator_normals(run, 0, count, 0.0, 1.0);
+    operator_normals(run, 1, count, 0.0, 4.0);
     operator_output(run, 0, "out", count);
 }
 
@@ -179,7 +179,7 @@ static void prepare_attend(operator_run *run)
 {
     const int64_t T = run->shape.tokens, count = T * run->shape.b;
     const int64_t values = run->shape.a * run->shape.b;
-    operator_fill_normal(run, 0, operator_input(run, VALUES, values), values, 0.0, 1.0);
+    operator_normals(run, VALUES, values, 0.0, 1.0);
     operator_fill_normal(run, 1, operator_output(run, SCORES, "probabilities", T * 64), T * 64, 0.0,
                          3.0);
     operator_fill_normal(run, 2, operator_output(run, MAXIMUM, "maximum", T), T, 4.0, 3.0);

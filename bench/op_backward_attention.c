@@ -17,7 +17,7 @@ static int64_t seen_by(const operator_shape *s, int64_t t)
 static void prepare(operator_run *run)
 {
     const int64_t T = run->shape.tokens;
-    operator_fill_normal(run, 0, operator_input(run, ROWS, 3 * T), 3 * T, 0.0, 1.0);
+    operator_normals(run, ROWS, 3 * T, 0.0, 1.0);
     operator_fill_normal(run, 1, operator_output(run, SCORES, "p", T * SSM__TILE), T * SSM__TILE,
                          0.0, 2.0);
     operator_fill_normal(run, 2, operator_output(run, D, "ds", T * SSM__TILE), T * SSM__TILE, 0.0,

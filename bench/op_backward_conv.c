@@ -15,10 +15,10 @@ enum { DX, DWEIGHT, DBIAS };
 static void prepare_conv(operator_run *run)
 {
     const int64_t T = run->shape.tokens * 16, K = run->shape.a * 16;
-    operator_fill_normal(run, 0, operator_input(run, X, T), T, 0.0, 1.0);
-    operator_fill_normal(run, 1, operator_input(run, WEIGHT, K), K, 0.0, 0.5);
-    operator_fill_normal(run, 2, operator_input(run, BIAS, 16), 16, 0.0, 0.5);
-    operator_fill_normal(run, 3, operator_input(run, DOUT, T), T, 0.0, 1.0);
+    operator_normals(run, X, T, 0.0, 1.0);
+    operator_normals(run, WEIGHT, K, 0.0, 0.5);
+    operator_normals(run, BIAS, 16, 0.0, 0.5);
+    operator_normals(run, DOUT, T, 0.0, 1.0);
     operator_output(run, DX, "dx", T);
     operator_fill_normal(run, 4, operator_output(run, DWEIGHT, "dweight", K), K, 0.0, 1.0);
     operator_fill_normal(run, 5, operator_output(run, DBIAS, "dbias", 16), 16, 0.0, 1.0);
@@ -150,9 +150,9 @@ enum { GATE = 1, GATED_DOUT = 2, DGATE = 1 };
 static void prepare_gate(operator_run *run)
 {
     const int64_t count = run->shape.tokens;
-    operator_fill_normal(run, 0, operator_input(run, X, count), count, 0.0, 1.0);
-    operator_fill_normal(run, 1, operator_input(run, GATE, count), count, 0.0, 6.0);
-    operator_fill_normal(run, 2, operator_input(run, GATED_DOUT, count), count, 0.0, 1.0);
+    operator_normals(run, X, count, 0.0, 1.0);
+    operator_normals(run, GATE, count, 0.0, 6.0);
+    operator_normals(run, GATED_DOUT, count, 0.0, 1.0);
     operator_output(run, DX, "dx", count);
     operator_output(run, DGATE, "dgate", count);
 }

@@ -8,20 +8,15 @@
 enum { P, B, C, PASSING, FACTORS, COUNTS };
 enum { SCALED_B, SCALED_C, TOTALS, DB, DC, DP };
 
-static const double divisor = 16.0, log2e = 1.4426950408889634;
-
-static void fill(operator_run *run, int index, int64_t count, double mean)
-{
-    operator_fill_normal(run, index, operator_input(run, index, count), count, mean, 1.0);
-}
+static const double divisor = 16.0;
 
 static void prepare(operator_run *run)
 {
     const int64_t T = run->shape.tokens, N = run->shape.a;
-    fill(run, P, T * N, -4.0); /* pieces of 16 tokens: 2^(16·0.09·8) at most */
-    fill(run, B, T * N, 0.0);
-    fill(run, C, T * N, 0.0);
-    fill(run, PASSING, N, 0.0);
+    operator_normals(run, P, T * N, -4.0, 1.0); /* pieces of 16 tokens: 2^(16·0.09·8) at most */
+    operator_normals(run, B, T * N, 0.0, 1.0);
+    operator_normals(run, C, T * N, 0.0, 1.0);
+    operator_normals(run, PASSING, N, 0.0, 1.0);
     operator_input(run, FACTORS, T * N);
     operator_input(run, COUNTS, T);
     operator_output(run, SCALED_B, "B", T * N);
@@ -38,7 +33,7 @@ static void fast(const ssm__kernels *k, operator_run *run)
     int32_t counts[SSM__TILE];
     const ssm__gate_args args = {.tokens = T,
                                  .d_state = N,
-                                 .rate = (float)(-log2e / divisor),
+                                 .rate = (float)(-OPERATOR_LOG2E / divisor),
                                  .p = run->in[P],
                                  .p_stride = (ptrdiff_t)N,
                                  .B = run->in[B],

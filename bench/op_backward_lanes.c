@@ -7,11 +7,6 @@
 
 enum { FIRST, SECOND, BIAS };
 
-static void fill(operator_run *run, int index, int64_t count)
-{
-    operator_fill_normal(run, index, operator_input(run, index, count), count, 0.0, 1.0);
-}
-
 /* An output that is added to, or that keeps what is not written. */
 static void fill_output(operator_run *run, const char *name, int64_t count)
 {
@@ -22,9 +17,7 @@ static void fill_output(operator_run *run, const char *name, int64_t count)
 /* Adds first[i]·second[j] to a wanted sum, and its size to what the error is relative to. */
 static void add_product(operator_run *run, int64_t at, int64_t i, int64_t j)
 {
-    const double product = (double)run->in[FIRST][i] * (double)run->in[SECOND][j];
-    run->want[0][at] += product;
-    run->scale[0][at] += fabs(product);
+    operator_accumulate(run, 0, at, (double)run->in[FIRST][i] * (double)run->in[SECOND][j]);
 }
 
 /* Sums start at `initial`, or at 0. */
@@ -43,8 +36,8 @@ enum { LEFT_GAP = 3, RIGHT_GAP = 5 };
 static void prepare_rows(operator_run *run)
 {
     const operator_shape s = run->shape;
-    fill(run, FIRST, s.tokens * (s.a + LEFT_GAP));
-    fill(run, SECOND, s.tokens * (s.a + RIGHT_GAP));
+    operator_normals(run, FIRST, s.tokens * (s.a + LEFT_GAP), 0.0, 1.0);
+    operator_normals(run, SECOND, s.tokens * (s.a + RIGHT_GAP), 0.0, 1.0);
     fill_output(run, "out", s.tokens);
 }
 
@@ -70,8 +63,8 @@ static void oracle_rows(operator_run *run)
 
 static void prepare_lanes(operator_run *run)
 {
-    fill(run, FIRST, run->shape.tokens * 16);
-    fill(run, SECOND, run->shape.tokens * 16);
+    operator_normals(run, FIRST, run->shape.tokens * 16, 0.0, 1.0);
+    operator_normals(run, SECOND, run->shape.tokens * 16, 0.0, 1.0);
     fill_output(run, "sums", 16);
 }
 
@@ -93,8 +86,8 @@ static void oracle_lanes(operator_run *run)
 static void prepare_states(operator_run *run)
 {
     const int64_t count = run->shape.a * run->shape.b * 16;
-    fill(run, FIRST, count);
-    fill(run, SECOND, count);
+    operator_normals(run, FIRST, count, 0.0, 1.0);
+    operator_normals(run, SECOND, count, 0.0, 1.0);
     fill_output(run, "sums", run->shape.a);
 }
 
@@ -117,8 +110,8 @@ static void oracle_states(operator_run *run)
 static void prepare_scaled(operator_run *run)
 {
     const int64_t count = run->shape.a * run->shape.b * 16;
-    fill(run, FIRST, count);
-    fill(run, SECOND, run->shape.a);
+    operator_normals(run, FIRST, count, 0.0, 1.0);
+    operator_normals(run, SECOND, run->shape.a, 0.0, 1.0);
     fill_output(run, "state", count);
 }
 
@@ -141,7 +134,7 @@ static void oracle_scaled(operator_run *run)
 static void prepare_turned(operator_run *run)
 {
     const operator_shape s = run->shape;
-    fill(run, FIRST, s.a * (s.tokens + LEFT_GAP));
+    operator_normals(run, FIRST, s.a * (s.tokens + LEFT_GAP), 0.0, 1.0);
     fill_output(run, "lanes", s.tokens * 16);
 }
 
@@ -168,9 +161,9 @@ static void oracle_turned(operator_run *run)
 static void prepare_softplus(operator_run *run)
 {
     const int64_t count = run->shape.tokens * 16;
-    operator_fill_normal(run, FIRST, operator_input(run, FIRST, count), count, 0.0, 8.0);
-    fill(run, SECOND, count);
-    fill(run, BIAS, 16);
+    operator_normals(run, FIRST, count, 0.0, 8.0);
+    operator_normals(run, SECOND, count, 0.0, 1.0);
+    operator_normals(run, BIAS, 16, 0.0, 1.0);
     fill_output(run, "ddt", count);
 }
 

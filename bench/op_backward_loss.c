@@ -129,8 +129,7 @@ static void prepare_embedding(operator_run *run)
 {
     const operator_shape s = run->shape;
     fill_integers(run, IDS, s.tokens, s.a, false);
-    operator_fill_normal(run, 1, operator_input(run, EMBEDDING_DY, s.tokens * s.b), s.tokens * s.b,
-                         0.0, 1.0);
+    operator_normals(run, EMBEDDING_DY, s.tokens * s.b, 0.0, 1.0);
     operator_fill_normal(run, 2, operator_output(run, 0, "dweight", s.a * s.b), s.a * s.b, 0.0,
                          1.0);
 }
@@ -196,7 +195,7 @@ static ssm__adamw_args adamw_step(void)
 static void prepare_adamw(operator_run *run)
 {
     const int64_t count = run->shape.tokens;
-    operator_fill_normal(run, 0, operator_input(run, GRADIENT, count), count, 0.0, 0.1);
+    operator_normals(run, GRADIENT, count, 0.0, 0.1);
     operator_fill_normal(run, 1, operator_output(run, W, "w", count), count, 0.0, 1.0);
     operator_fill_normal(run, 2, operator_output(run, M, "m", count), count, 0.0, 0.05);
     operator_fill_normal(run, 3, operator_output(run, V, "v", count), count, 0.0, 0.1);
@@ -244,7 +243,7 @@ const operator_entry operator_adamw = {
 static void prepare_square(operator_run *run)
 {
     const int64_t count = run->shape.tokens;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.0, 1.0);
+    operator_normals(run, 0, count, 0.0, 1.0);
     for (int64_t i = 0; run->memory && i < count; i += 7) {
         run->in[0][i] *= 1e25f; /* squares beyond float32 */
     }

@@ -15,9 +15,9 @@ static const float norm_eps = 1e-5f;
 static void prepare(operator_run *run)
 {
     const int64_t width = run->shape.a, count = run->shape.tokens * width;
-    operator_fill_normal(run, 0, operator_input(run, X, count), count, 0.3, 2.0);
-    operator_fill_normal(run, 1, operator_input(run, WEIGHT, width), width, 1.0, 0.2);
-    operator_fill_normal(run, 2, operator_input(run, DY, count), count, 0.0, 1.0);
+    operator_normals(run, X, count, 0.3, 2.0);
+    operator_normals(run, WEIGHT, width, 1.0, 0.2);
+    operator_normals(run, DY, count, 0.0, 1.0);
     operator_fill_normal(run, 3, operator_output(run, DX, "dx", count), count, 0.0, 1.0);
     operator_fill_normal(run, 4, operator_output(run, DWEIGHT, "dweight", width), width, 0.0, 1.0);
     operator_fill_normal(run, 5, operator_output(run, DBIAS, "dbias", width), width, 0.0, 1.0);

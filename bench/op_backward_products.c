@@ -48,8 +48,8 @@ static void want(operator_run *run, int64_t index, double value, double size)
 static void prepare_input(operator_run *run, int64_t dy_count, int64_t dx_count)
 {
     const operator_shape s = run->shape;
-    operator_fill_normal(run, DY, operator_input(run, DY, dy_count), dy_count, 0.0, 1.0);
-    operator_fill_normal(run, OTHER, operator_input(run, OTHER, s.a * s.b), s.a * s.b, 0.0, 0.05);
+    operator_normals(run, DY, dy_count, 0.0, 1.0);
+    operator_normals(run, OTHER, s.a * s.b, 0.0, 0.05);
     operator_fill_normal(run, 2, operator_output(run, 0, "dx", dx_count), dx_count, 0.0, 1.0);
 }
 
@@ -159,8 +159,8 @@ const operator_entry operator_linear_input_gradient_rows = {
 static void prepare_weight(operator_run *run, int64_t dy_count, int64_t x_count)
 {
     const operator_shape s = run->shape;
-    operator_fill_normal(run, DY, operator_input(run, DY, dy_count), dy_count, 0.0, 1.0);
-    operator_fill_normal(run, OTHER, operator_input(run, OTHER, x_count), x_count, 0.0, 1.0);
+    operator_normals(run, DY, dy_count, 0.0, 1.0);
+    operator_normals(run, OTHER, x_count, 0.0, 1.0);
     operator_fill_normal(run, 2, operator_output(run, 0, "dw", s.a * s.b), s.a * s.b, 0.0, 1.0);
 }
 
@@ -256,7 +256,7 @@ const operator_entry operator_linear_weight_gradient_rows = {
 static void prepare_columns(operator_run *run)
 {
     const int64_t count = run->shape.tokens * run->shape.a;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.0, 1.0);
+    operator_normals(run, 0, count, 0.0, 1.0);
     operator_fill_normal(run, 1, operator_output(run, 0, "sums", run->shape.a), run->shape.a, 0.0,
                          1.0);
 }
@@ -304,7 +304,7 @@ static void prepare_parts(operator_run *run)
 {
     const operator_shape s = run->shape;
     const int64_t count = s.tokens * s.a * s.b, out = s.tokens * (s.b + PARTS_GAP);
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.0, 1.0);
+    operator_normals(run, 0, count, 0.0, 1.0);
     operator_fill_normal(run, 1, operator_output(run, 0, "out", out), out, 0.0, 1.0);
 }
 

@@ -12,23 +12,16 @@ enum { U, DT, Z, B_AND_C, CHANNEL, A2, DY, SCRATCH, STARTS };
 /* PARAMETERS: rows ddt_bias, dD, then dA_log */
 enum { Y, DU, DDT, DZ, DB_AND_DC, PARAMETERS };
 
-static const double log2e = 1.4426950408889634;
-
-static void fill(operator_run *run, int index, int64_t count, double mean, double deviation)
-{
-    operator_fill_normal(run, index, operator_input(run, index, count), count, mean, deviation);
-}
-
 static void prepare(operator_run *run)
 {
     const int64_t T = run->shape.tokens, N = run->shape.a;
-    fill(run, U, T * 16, 0.0, 1.0);
-    fill(run, DT, T * 16, 0.0, 1.0);
-    fill(run, Z, T * 16, 0.0, 2.0);
-    fill(run, B_AND_C, T * 2 * N, 0.0, 1.0);
-    fill(run, CHANNEL, (N + 2) * 16, 0.0, 0.3);
+    operator_normals(run, U, T * 16, 0.0, 1.0);
+    operator_normals(run, DT, T * 16, 0.0, 1.0);
+    operator_normals(run, Z, T * 16, 0.0, 2.0);
+    operator_normals(run, B_AND_C, T * 2 * N, 0.0, 1.0);
+    operator_normals(run, CHANNEL, (N + 2) * 16, 0.0, 0.3);
     operator_input(run, A2, N * 16);
-    fill(run, DY, T * 16, 0.0, 1.0);
+    operator_normals(run, DY, T * 16, 0.0, 1.0);
     operator_input(run, SCRATCH, ssm__scan_backward_scratch(T, N));
     operator_input(run, STARTS, (T + 15) / 16 * N * 16);
     operator_output(run, Y, "y", T * 16);
@@ -49,7 +42,7 @@ static void prepare(operator_run *run)
     }
     for (int64_t i = 0; i < N * 16; i++) {
         channel[32 + i] += logf((float)(i / 16 + 1));
-        run->in[A2][i] = (float)(-exp((double)channel[32 + i]) * log2e);
+        run->in[A2][i] = (float)(-exp((double)channel[32 + i]) * OPERATOR_LOG2E);
     }
 }
 

@@ -10,24 +10,17 @@
 enum { U, DV, DELTA, B_AND_C, PRODUCTS, D_SKIP, STATE, DSTATE, SCRATCH, RATE };
 enum { DU, DDELTA, RATES, DPRODUCTS, DB_AND_DC, BEFORE };
 
-static const double log2e = 1.4426950408889634;
-
-static void fill(operator_run *run, int index, int64_t count, double mean, double deviation)
-{
-    operator_fill_normal(run, index, operator_input(run, index, count), count, mean, deviation);
-}
-
 static void prepare(operator_run *run)
 {
     const int64_t T = run->shape.tokens, N = run->shape.a, G = run->shape.b;
-    fill(run, U, G * T * 16, 0.0, 1.0);
-    fill(run, DV, G * T * 16, 0.0, 1.0);
-    fill(run, DELTA, T, -3.0, 1.0);
-    fill(run, B_AND_C, T * 2 * N, 0.0, 1.0);
+    operator_normals(run, U, G * T * 16, 0.0, 1.0);
+    operator_normals(run, DV, G * T * 16, 0.0, 1.0);
+    operator_normals(run, DELTA, T, -3.0, 1.0);
+    operator_normals(run, B_AND_C, T * 2 * N, 0.0, 1.0);
     operator_input(run, PRODUCTS, T * SSM__TILE);
-    fill(run, D_SKIP, G * 16, 1.0, 0.3);
-    fill(run, STATE, G * N * 16, 0.0, 1.0);
-    fill(run, DSTATE, G * N * 16, 0.0, 1.0);
+    operator_normals(run, D_SKIP, G * 16, 1.0, 0.3);
+    operator_normals(run, STATE, G * N * 16, 0.0, 1.0);
+    operator_normals(run, DSTATE, G * N * 16, 0.0, 1.0);
     operator_input(run, SCRATCH, ssm__ssd_backward_scratch(N, G));
     operator_input(run, RATE, 1);
     operator_output(run, DU, "du", G * T * 16);
@@ -40,7 +33,7 @@ static void prepare(operator_run *run)
     if (!run->memory) {
         return;
     }
-    run->in[RATE][0] = (float)(-2.0 * log2e);
+    run->in[RATE][0] = (float)(-2.0 * OPERATOR_LOG2E);
     for (int64_t t = 0; t < T; t++) {
         run->in[DELTA][t] = expf(run->in[DELTA][t]);
         for (int64_t s = 0; s <= t; s++) {
@@ -98,7 +91,7 @@ static void fast(const ssm__kernels *k, operator_run *run)
 static void oracle_mode(operator_run *run, int64_t g, int64_t lane, int64_t n, double *states)
 {
     const int64_t T = run->shape.tokens, N = run->shape.a, place = (g * N + n) * 16 + lane;
-    const double A = (double)run->in[RATE][0] / log2e;
+    const double A = (double)run->in[RATE][0] / OPERATOR_LOG2E;
     const float *bc = run->in[B_AND_C], *u = run->in[U] + g * T * 16 + lane;
     const float *dv = run->in[DV] + g * T * 16 + lane;
     states[0] = (double)run->in[STATE][place];
@@ -227,10 +220,10 @@ enum { Y, DV_OUT, DZ, DW };
 static void prepare_norm(operator_run *run)
 {
     const int64_t T = run->shape.tokens, G = run->shape.a, count = G * T * 16;
-    fill(run, V, count, 0.0, 1.0);
-    fill(run, Z, count, 0.0, 2.0);
-    fill(run, DY, count, 0.0, 1.0);
-    fill(run, WEIGHT, G * 16, 1.0, 0.3);
+    operator_normals(run, V, count, 0.0, 1.0);
+    operator_normals(run, Z, count, 0.0, 2.0);
+    operator_normals(run, DY, count, 0.0, 1.0);
+    operator_normals(run, WEIGHT, G * 16, 1.0, 0.3);
     operator_output(run, Y, "y", count);
     operator_output(run, DV_OUT, "dv", count);
     operator_output(run, DZ, "dz", count);

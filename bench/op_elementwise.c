@@ -19,8 +19,8 @@ static const float norm_eps = 1e-5f;
 static void prepare_norm(operator_run *run)
 {
     const int64_t count = run->shape.tokens * run->shape.a;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.1, 2.0);
-    operator_fill_normal(run, 1, operator_input(run, 1, run->shape.a), run->shape.a, 1.0, 0.2);
+    operator_normals(run, 0, count, 0.1, 2.0);
+    operator_normals(run, 1, run->shape.a, 1.0, 0.2);
     operator_output(run, 0, "out", count);
 }
 
@@ -68,9 +68,9 @@ static void prepare_conv(operator_run *run)
 {
     const int64_t T = run->shape.tokens * 16;
     const int64_t K = run->shape.a * 16;
-    operator_fill_normal(run, CONV_X, operator_input(run, CONV_X, T), T, 0.0, 1.0);
-    operator_fill_normal(run, CONV_W, operator_input(run, CONV_W, K), K, 0.0, 0.5);
-    operator_fill_normal(run, CONV_BIAS, operator_input(run, CONV_BIAS, 16), 16, 0.0, 0.5);
+    operator_normals(run, CONV_X, T, 0.0, 1.0);
+    operator_normals(run, CONV_W, K, 0.0, 0.5);
+    operator_normals(run, CONV_BIAS, 16, 0.0, 0.5);
     operator_output(run, 0, "out", T);
     operator_fill_normal(run, 3, operator_output(run, 1, "history", K - 16), K - 16, 0.0, 1.0);
     operator_output(run, 2, "sums", T);
@@ -139,8 +139,8 @@ const operator_entry operator_conv_silu = {
 static void prepare_softplus(operator_run *run)
 {
     const int64_t count = run->shape.tokens * 16;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, -3.0, 4.0);
-    operator_fill_normal(run, 1, operator_input(run, 1, 16), 16, 0.0, 1.0);
+    operator_normals(run, 0, count, -3.0, 4.0);
+    operator_normals(run, 1, 16, 0.0, 1.0);
     operator_output(run, 0, "out", count);
 }
 
@@ -174,8 +174,7 @@ const operator_entry operator_softplus_bias = {
 
 static void prepare_unary(operator_run *run)
 {
-    operator_fill_normal(run, 0, operator_input(run, 0, run->shape.tokens), run->shape.tokens, 0.0,
-                         8.0);
+    operator_normals(run, 0, run->shape.tokens, 0.0, 8.0);
     operator_output(run, 0, "out", run->shape.tokens);
 }
 
@@ -243,7 +242,7 @@ UNARY_ENTRY(operator_decay, decay, prepare_negative, 1.4e-7, "1.1 ulp, docs/nume
 static void prepare_add(operator_run *run)
 {
     const int64_t count = run->shape.tokens;
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.0, 1.0);
+    operator_normals(run, 0, count, 0.0, 1.0);
     operator_fill_normal(run, 1, operator_output(run, 0, "y", count), count, 0.0, 1.0);
 }
 
@@ -277,8 +276,7 @@ const operator_entry operator_add = {
 
 static void prepare_row(operator_run *run)
 {
-    operator_fill_normal(run, 0, operator_input(run, 0, run->shape.tokens), run->shape.tokens,
-                         -20.0, 15.0);
+    operator_normals(run, 0, run->shape.tokens, -20.0, 15.0);
     operator_output(run, 0, "log-sum-exp", 1);
 }
 

@@ -10,21 +10,16 @@ enum { Q, K, V, DECAY, READ, SKIP, DOUT, SCRATCH };
 enum { O };                                /* of forward */
 enum { DQ, DK, DV, DDECAY, DREAD, DSKIP }; /* of backward */
 
-static void fill(operator_run *run, int index, int64_t count, double mean, double deviation)
-{
-    operator_fill_normal(run, index, operator_input(run, index, count), count, mean, deviation);
-}
-
 static void prepare_inputs(operator_run *run, int64_t scratch)
 {
     const int64_t T = run->shape.tokens, N = run->shape.a, W = run->shape.b;
-    fill(run, Q, T * 16, 0.0, 1.0);
-    fill(run, K, T * 16, 0.0, 1.0);
-    fill(run, V, T * 16, 0.0, 1.0);
-    fill(run, DECAY, N * 16, -3.0, 1.0);
-    fill(run, READ, N * 16, 0.0, 0.1);
-    fill(run, SKIP, 16, 1.0, 0.3);
-    fill(run, DOUT, T * 16, 0.0, 1.0);
+    operator_normals(run, Q, T * 16, 0.0, 1.0);
+    operator_normals(run, K, T * 16, 0.0, 1.0);
+    operator_normals(run, V, T * 16, 0.0, 1.0);
+    operator_normals(run, DECAY, N * 16, -3.0, 1.0);
+    operator_normals(run, READ, N * 16, 0.0, 0.1);
+    operator_normals(run, SKIP, 16, 1.0, 0.3);
+    operator_normals(run, DOUT, T * 16, 0.0, 1.0);
     operator_input(run, SCRATCH, scratch);
     for (int64_t i = 0; run->memory && i < N * 16; i++) { /* exp(−Δ(n + 1)), the same in a head */
         const int64_t first = i / 16 * 16 + i % 16 / W * W;

@@ -10,9 +10,9 @@ enum { X, W, BIAS };
 static void prepare(operator_run *run)
 {
     const operator_shape s = run->shape;
-    operator_fill_normal(run, X, operator_input(run, X, s.tokens * s.b), s.tokens * s.b, 0.0, 1.0);
-    operator_fill_normal(run, W, operator_input(run, W, s.a * s.b), s.a * s.b, 0.0, 0.05);
-    operator_fill_normal(run, BIAS, operator_input(run, BIAS, s.a), s.a, 0.0, 1.0);
+    operator_normals(run, X, s.tokens * s.b, 0.0, 1.0);
+    operator_normals(run, W, s.a * s.b, 0.0, 0.05);
+    operator_normals(run, BIAS, s.a, 0.0, 1.0);
     operator_output(run, 0, "y", s.tokens * s.a);
 }
 

@@ -28,7 +28,7 @@ static int64_t panel_stride(const operator_run *run)
 static void prepare_modes(operator_run *run)
 {
     const int64_t count = n_rows(run) * (run->shape.a + 1);
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.2, 1.0);
+    operator_normals(run, 0, count, 0.2, 1.0);
     operator_output(run, 0, "panels", n_panels(run) * panel_stride(run));
     operator_output(run, 1, "last", n_rows(run));
 }
@@ -91,8 +91,8 @@ const operator_entry operator_mode_rows = {.name = "mode_rows",
 static void prepare_rows(operator_run *run)
 {
     const int64_t count = n_panels(run) * panel_stride(run);
-    operator_fill_normal(run, 0, operator_input(run, 0, count), count, 0.2, 1.0);
-    operator_fill_normal(run, 1, operator_input(run, 1, n_rows(run)), n_rows(run), 0.2, 1.0);
+    operator_normals(run, 0, count, 0.2, 1.0);
+    operator_normals(run, 1, n_rows(run), 0.2, 1.0);
     /* the float64 sums themselves, for the kernel; then those that the layout names, as float32:
      * the sum of one call begins at zero, so that nothing is lost */
     operator_output(run, 0, "gram", (run->shape.a + 1) * (run->shape.a + 2) / 2);
@@ -171,7 +171,7 @@ static void prepare_dropped(operator_run *run)
 {
     const int64_t modes = run->shape.tokens * (run->shape.a + 1) * 16;
     const int64_t factors = run->shape.b * run->shape.a * 16;
-    operator_fill_normal(run, 0, operator_input(run, 0, modes), modes, 0.2, 1.0);
+    operator_normals(run, 0, modes, 0.2, 1.0);
     float *drop = operator_input(run, 1, factors);
     operator_fill_normal(run, 1, drop, factors, 0.0, 1.0);
     for (int64_t i = 0; drop && i < factors; i++) {

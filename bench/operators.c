@@ -133,6 +133,17 @@ void operator_fill_normal(const operator_run *run, int index, float *values, int
     }
 }
 
+void operator_normals(operator_run *run, int index, int64_t count, double mean, double deviation)
+{
+    operator_fill_normal(run, index, operator_input(run, index, count), count, mean, deviation);
+}
+
+void operator_accumulate(operator_run *run, int output, int64_t at, double x)
+{
+    run->want[output][at] += x;
+    run->scale[output][at] += fabs(x);
+}
+
 bool operator_create(const operator_entry *entry, operator_shape shape, uint64_t seed,
                      operator_run *out)
 {

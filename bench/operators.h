@@ -58,6 +58,23 @@ float *operator_output(operator_run *run, int index, const char *name, int64_t c
 void operator_fill_normal(const operator_run *run, int index, float *values, int64_t count,
                           double mean, double deviation);
 
+/* An input of normals: the two in one. */
+void operator_normals(operator_run *run, int index, int64_t count, double mean, double deviation);
+/* Adds x to a wanted value, and its size to the scale. */
+void operator_accumulate(operator_run *run, int output, int64_t at, double x);
+
+/* The scan of one group, of all modes (bench/op_scan.c) and of those that are kept. */
+enum { SCAN_U, SCAN_DELTA, SCAN_Z, SCAN_B_AND_C, SCAN_A2, SCAN_D_SKIP, SCAN_INPUTS };
+enum { SCAN_Y, SCAN_STATE };
+void operator_scan_inputs(operator_run *run);
+ssm__scan_args operator_scan_args(operator_run *run);
+
+/* Of entries that run a scan. */
+#define OPERATOR_SCAN_BOUND                                                                        \
+    .tolerance = 3e-6,                                                                             \
+    .reason = "decays carry 1 ulp and the rounding of delta A (up to 20), summed over modes"
+#define OPERATOR_LOG2E 1.4426950408889634
+
 /* Allocates and fills; false when out of memory. */
 bool operator_create(const operator_entry *entry, operator_shape shape, uint64_t seed,
                      operator_run *out);
