@@ -85,8 +85,7 @@ static void kernel_rmsnorm(const float *x, const float *weight, float *out, int6
     for (int64_t t = 0; t < tokens; t++) {
         const float *row = x + t * width;
         float *to = out + t * width;
-        const float mean = square_sum(row, width) / (float)width;
-        const v16 scale = v16_set(1.0f / __builtin_sqrtf(mean + eps));
+        const v16 scale = v16_set(norm_scale(square_sum(row, width), width, eps));
         int64_t k = 0;
         for (; k + 16 <= width; k += 16) {
             const v16 v = v16_mul(v16_load(row + k), scale);
@@ -116,8 +115,7 @@ static void kernel_layernorm(const float *x, const float *weight, const float *b
         }
         v16_store_n(to + whole, v16_sub(v16_load_n(row + whole, n), mean), n);
 
-        const float variance = square_sum(to, width) / (float)width;
-        const v16 scale = v16_set(1.0f / __builtin_sqrtf(variance + eps));
+        const v16 scale = v16_set(norm_scale(square_sum(to, width), width, eps));
         for (int64_t k = 0; k < width; k += 16) {
             const int64_t lanes = width - k < 16 ? width - k : 16;
             const v16 v = v16_mul(v16_load_n(to + k, lanes), scale);

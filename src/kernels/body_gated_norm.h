@@ -23,10 +23,7 @@ static void kernel_gated_norm(float *y, const float *weight, const float *z, int
         }
     }
     for (int64_t t = 0; t < tokens; t++) {
-        const float mean = v16_sum(scale[t]) / (float)width;
-        const float divisor =
-            mean < __builtin_inff() ? __builtin_sqrtf(mean + eps) : __builtin_nanf("");
-        scale[t] = v16_set(1.0f / divisor);
+        scale[t] = v16_set(norm_scale(v16_sum(scale[t]), width, eps));
     }
     for (int64_t g = 0; g < groups; g++) {
         const v16 w = v16_load(weight + g * 16);

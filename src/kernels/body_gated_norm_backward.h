@@ -24,8 +24,7 @@ static inline v16 gated_input(const ssm__gated_norm_args *a, v16 v, v16 silu)
 static void gated_scales(const ssm__gated_norm_args *a, v16 *scale)
 {
     for (int64_t t = 0; t < a->tokens; t++) {
-        const float mean = v16_sum(scale[t]) / (float)a->width;
-        scale[t] = v16_set(1.0f / __builtin_sqrtf(mean + a->eps));
+        scale[t] = v16_set(norm_scale(v16_sum(scale[t]), a->width, a->eps));
     }
 }
 

@@ -92,6 +92,14 @@ static inline v16 v16_silu_slope(v16 x, v16 sigmoid)
     return v16_fma(v16_mul(x, sigmoid), rest, sigmoid);
 }
 
+/* 1/√(mean + eps) of a norm over `width` numbers whose squares have that sum. NaN where they
+ * overflow: over infinity the row would become zeros, which pass for an output. */
+static inline float norm_scale(float squares, int64_t width, float eps)
+{
+    const float mean = squares / (float)width;
+    return mean < __builtin_inff() ? 1.0f / __builtin_sqrtf(mean + eps) : __builtin_nanf("");
+}
+
 /* Of 16 sums in float64 the sum, by the tree; they are used up. */
 static inline double f64_tree(double sum[16])
 {

@@ -11,6 +11,7 @@
 #include "kernels/vec_portable.h" /* read alone; a variant has included its own */
 #endif
 #include "kernels/body_lanes.h"
+#include "kernels/body_math.h"
 
 /* w·dy for `left` columns (at most 16) from k on. */
 static inline v16 norm_upstream(const float *weight, const float *dy, int64_t k, int64_t left)
@@ -31,7 +32,7 @@ static void kernel_rmsnorm_input_gradient(const float *x, const float *weight, c
             squares = v16_fma(v, v, squares);
             products = v16_fma(norm_upstream(weight, dy, k, left), v, products);
         }
-        const float scale = 1.0f / __builtin_sqrtf(v16_sum(squares) / (float)width + eps);
+        const float scale = norm_scale(v16_sum(squares), width, eps);
         const float pull = v16_sum(products) / (float)width * scale * scale;
         scales[t] = scale;
         for (int64_t k = 0; k < width; k += 16) {
@@ -96,7 +97,7 @@ static void kernel_layernorm_input_gradient(const float *x, const float *weight,
             products = v16_fma(up, v, products);
             ups = v16_add(up, ups);
         }
-        const float scale = 1.0f / __builtin_sqrtf(v16_sum(squares) / (float)width + eps);
+        const float scale = norm_scale(v16_sum(squares), width, eps);
         const float pull = v16_sum(products) / (float)width * scale * scale;
         const v16 up_mean = v16_set(v16_sum(ups) / (float)width);
         means[t] = mean;

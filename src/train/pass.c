@@ -1,4 +1,5 @@
 /* train/pass.c: a batch through a network, forward and backward, slab by slab. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -305,25 +306,55 @@ static bool bad_parameter(const ssm__network *network, const float *arrays, cons
     return false;
 }
 
+/* A row that is finite and whose squares are not a float32: the norm behind it has no numbers. */
+static bool first_too_large(const float *x, int64_t rows, int64_t width, float *out)
+{
+    for (int64_t t = 0; t < rows; t++, x += width) {
+        double sum = 0.0;
+        int64_t top = 0;
+        for (int64_t i = 0; i < width; i++) {
+            sum += (double)x[i] * (double)x[i];
+            top = fabsf(x[i]) > fabsf(x[top]) ? i : top;
+        }
+        if (sum >= (double)FLT_MAX) {
+            *out = x[top];
+            return true;
+        }
+    }
+    return false;
+}
+
+static void name_stream(const ssm__network *network, int64_t b, char *out, size_t size)
+{
+    if (b == 0) {
+        snprintf(out, size, "the first row of the stream is");
+        return;
+    }
+    const int per_layer = network->config.shape.d_mlp > 0 ? 2 : 1;
+    snprintf(out, size, "the %s of block %lld gives",
+             network->branches[b - 1].kind == SSM__MIXER_MLP ? "MLP" : "mixer",
+             (long long)((b - 1) / per_layer));
+}
+
 static bool bad_stream(const ssm__pass *pass, char *out, size_t size)
 {
     const ssm__network *network = pass->network;
-    const int64_t floats = pass->sequences * pass->length * network->config.shape.d_model;
+    const int64_t width = network->config.shape.d_model;
+    const int64_t rows = pass->sequences * pass->length;
+    const bool normed = network->config.norm != SSM__NORM_NONE;
+    char place[64];
     float bad;
     for (int64_t b = 0; b <= network->n_branches; b++) {
-        if (!first_bad(pass->stream[b], floats, &bad)) {
-            continue;
+        name_stream(network, b, place, sizeof place);
+        if (first_bad(pass->stream[b], rows * width, &bad)) {
+            snprintf(out, size, "%s %s", place, spell(bad));
+            return true;
         }
-        if (b == 0) {
-            snprintf(out, size, "the first row of the stream is %s", spell(bad));
-        } else {
-            const ssm__branch *branch = &network->branches[b - 1];
-            const int per_layer = network->config.shape.d_mlp > 0 ? 2 : 1;
-            snprintf(out, size, "the %s of block %lld gives %s",
-                     branch->kind == SSM__MIXER_MLP ? "MLP" : "mixer",
-                     (long long)((b - 1) / per_layer), spell(bad));
+        if (normed && first_too_large(pass->stream[b], rows, width, &bad)) {
+            snprintf(out, size, "%s %g, whose square overflows float32 in the norm behind it",
+                     place, (double)bad);
+            return true;
         }
-        return true;
     }
     return false;
 }

@@ -416,6 +416,55 @@ static void test_hybrid_engine(void **state)
     engine_agrees(&config);
 }
 
+/* ---- numbers that are too large -------------------------------------------------------------- */
+
+/* Every value of a parameter times a factor: what the pass then says. */
+static void refused(const ssm__network_config *config, const char *name, float factor,
+                    const char *words)
+{
+    ssm__network *network = toy_network_create(config, SSM_ISA_AUTO, NULL);
+    ssm_train_batch batch = toy_batch(config, 3, 20);
+    ssm__pass *pass;
+    ssm__loss loss;
+    ssm_error err;
+    char bad[256] = "";
+    int scaled = 0;
+    for (int64_t i = 0; i < ssm__network_count(network); i++) {
+        const ssm__parameter *p = ssm__network_at(network, i);
+        for (int64_t k = 0; k < p->count && strcmp(p->name, name) == 0; k++, scaled++) {
+            ssm__network_values(network)[p->at + k] *= factor;
+        }
+    }
+    assert_true(scaled > 0);
+    assert_int_equal(ssm__pass_create(network, batch.length, true, &pass, &err), SSM_STATUS_OK);
+    ssm__pass_train(pass, &batch, 1.0, NULL, &loss);
+    assert_true(!isfinite(loss.sum));
+    assert_true(ssm__pass_not_finite(pass, bad, sizeof bad));
+    if (strstr(bad, words) != bad) {
+        fail_msg("%s: found '%s', expected '%s'", name, bad, words);
+    }
+    ssm__pass_free(pass);
+    toy_batch_free(&batch);
+    ssm__network_free(network);
+}
+
+/* Finite numbers whose squares are not: a norm over infinity would make zeros of them, a branch
+ * that adds nothing and a loss that looks like one. In the gated norm, in the norm before a branch
+ * and in the last one. */
+static void test_squares_that_overflow(void **state)
+{
+    (void)state;
+    ssm__network_config config = toy_block(mamba2_layers, 2);
+    for (int i = 0; i < 4; i++) {
+        config.shape.norm_before_gate = i % 2 == 1;
+        config.norm = i / 2 == 1 ? SSM__NORM_LAYER : SSM__NORM_RMS;
+        refused(&config, "backbone.layers.0.mixer.D", 1e25F, "the mixer of block 0 gives nan");
+        refused(&config, "backbone.embeddings.weight", 1e22F, "the first row of the stream is ");
+        refused(&config, "backbone.layers.1.mixer.out_proj.weight", 1e22F,
+                "the mixer of block 1 gives ");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_h3_refused),
         cmocka_unit_test(test_attention_bits),
         cmocka_unit_test(test_hybrid_engine),
+        cmocka_unit_test(test_squares_that_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
