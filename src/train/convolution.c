@@ -7,14 +7,21 @@
 
 ssm__convolution ssm__convolution_take(ssm__arena *arena, int64_t groups, int64_t width, bool silu)
 {
-    const int64_t lanes = width > 0 ? groups * SSM__LANES : 0;
-    return (ssm__convolution){.width = width,
-                              .groups = groups,
-                              .silu = silu,
-                              .weight = SSM__TAKE(arena, float, lanes *width),
-                              .bias = SSM__TAKE(arena, float, lanes),
-                              .dweight = SSM__TAKE(arena, float, lanes *width),
-                              .dbias = SSM__TAKE(arena, float, lanes)};
+    const bool constant = silu && width == 0;
+    const int64_t taps = constant ? 1 : width;
+    const int64_t lanes = taps > 0 ? groups * SSM__LANES : 0;
+    const ssm__convolution c = {.width = taps,
+                                .constant = constant,
+                                .groups = groups,
+                                .silu = silu,
+                                .weight = SSM__TAKE(arena, float, lanes *taps),
+                                .bias = SSM__TAKE(arena, float, lanes),
+                                .dweight = SSM__TAKE(arena, float, lanes *taps),
+                                .dbias = SSM__TAKE(arena, float, lanes)};
+    for (int64_t i = 0; constant && c.weight != NULL && i < lanes; i++) {
+        c.weight[i] = 1.0f;
+    }
+    return c;
 }
 
 void ssm__convolution_clear(const ssm__convolution *c)
@@ -29,7 +36,7 @@ void ssm__convolution_clear(const ssm__convolution *c)
 void ssm__convolution_put(const ssm__convolution *c, const ssm__run *run, int64_t channels,
                           int64_t weight)
 {
-    if (c->width > 0) {
+    if (c->width > 0 && !c->constant) {
         ssm__lanes_put(ssm__own_value(run, weight), channels, c->width, c->weight);
         ssm__lanes_put(ssm__own_value(run, weight + 1), channels, 1, c->bias);
     }
@@ -38,7 +45,7 @@ void ssm__convolution_put(const ssm__convolution *c, const ssm__run *run, int64_
 void ssm__convolution_add(const ssm__convolution *c, const ssm__run *run, int64_t channels,
                           int64_t weight)
 {
-    if (c->width > 0) {
+    if (c->width > 0 && !c->constant) {
         ssm__lanes_add(c->dweight, channels, c->width, ssm__own_gradient(run, weight));
         ssm__lanes_add(c->dbias, channels, 1, ssm__own_gradient(run, weight + 1));
     }
@@ -49,7 +56,7 @@ void ssm__convolve(const ssm__run *run, const ssm__convolution *c, int64_t group
 {
     const float *weight = c->weight + group * c->width * SSM__LANES;
     const float *bias = c->bias + group * SSM__LANES;
-    memset(history, 0, (size_t)((c->width - 1) * SSM__LANES) * sizeof *history);
+    memset(history, 0, (size_t)ssm__convolution_history(c->width) * sizeof *history);
     if (c->silu) {
         run->kernels->conv_silu(x, weight, bias, history, out, NULL, run->length, c->width);
     } else {

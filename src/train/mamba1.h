@@ -1,6 +1,6 @@
 /* train/mamba1.h: the mixer of Mamba-1 in training, forward and backward (docs/mamba1.md):
  *
- *   (xs, z) = in_proj h;  u = SiLU(conv1d(xs));  (dt, B, C) = x_proj u;
+ *   (xs, z) = in_proj h;  u = SiLU(conv1d(xs)), SiLU(xs) where d_conv is 0;  (dt, B, C) = x_proj u;
  *   Δ = softplus(dt_proj dt + b);  y = selective scan(u, Δ, A, B, C, D, z);  out = out_proj y
  *
  * Kept for backward: xs and z, what dt_proj gives, x_proj's rows, and the states before every 16th
@@ -66,7 +66,7 @@ static inline void ssm__mamba1_convolve(const ssm__run *run, int64_t sequence, i
     const ssm__mamba1_kept *k = run->kept;
     const ssm__mamba1_scratch *s = run->scratch;
     float *history =
-        s->history + (sequence * s->u.groups + group) * (w->conv.width - 1) * SSM__LANES;
+        s->history + (sequence * s->u.groups + group) * ssm__convolution_history(w->conv.width);
     ssm__convolve(run, &w->conv, group, ssm__wide_group(k->xs, sequence, group),
                   ssm__wide_group(s->u, sequence, group), history);
 }

@@ -36,9 +36,9 @@ typedef enum ssm__block_parameter {
 typedef struct ssm__block_sizes {
     ssm__mixer_kind kind;
     int64_t H, P, N, bc_groups;
-    int64_t keys;      /* sets of B and C that heads see: bc_groups; GLA: gates J */
-    int64_t gate_rank; /* GLA: r; else 0 */
-    int64_t d_model, d_conv;
+    int64_t keys;                     /* sets of B and C that heads see: bc_groups; GLA: gates J */
+    int64_t gate_rank;                /* GLA: r; else 0 */
+    int64_t d_model, d_conv;          /* d_conv 0: SiLU alone */
     int64_t head_groups, mode_groups; /* of a head's channels; of the modes of one B or C */
     int64_t padded_N;                 /* 16·mode_groups */
     int64_t x_group, bc_group, dt_group, groups; /* first groups of the parts; all */

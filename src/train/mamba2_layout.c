@@ -24,6 +24,9 @@ static bool has(const ssm__network_config *config, ssm__mixer_kind kind, int whi
     case SSM__BLOCK_DT_BIAS:
     case SSM__BLOCK_A_LOG:
         return steps;
+    case SSM__BLOCK_CONV:
+    case SSM__BLOCK_CONV_BIAS:
+        return config->shape.d_conv > 0;
     case SSM__BLOCK_NORM:
         return config->shape.gated_norm;
     default:
@@ -70,12 +73,13 @@ bool ssm__block_accepts(const ssm__network_config *config, ssm__mixer_kind kind,
 {
     const ssm_config *c = &config->shape;
     const char *name = ssm__mixer_names()[kind];
-    if (c->n_heads < 1 || c->head_dim < 1 || c->n_groups < 1 || c->d_state < 1 || c->d_conv < 1) {
-        snprintf(why, size,
-                 "%s needs n_heads, head_dim, n_groups, d_state and d_conv of 1 or more; found "
-                 "%lld, %lld, %lld, %lld and %lld",
-                 name, (long long)c->n_heads, (long long)c->head_dim, (long long)c->n_groups,
-                 (long long)c->d_state, (long long)c->d_conv);
+    if (c->n_heads < 1 || c->head_dim < 1 || c->n_groups < 1 || c->d_state < 1 || c->d_conv < 0) {
+        snprintf(
+            why, size,
+            "%s needs n_heads, head_dim, n_groups and d_state of 1 or more, d_conv of 0 or more; "
+            "found %lld, %lld, %lld, %lld and %lld",
+            name, (long long)c->n_heads, (long long)c->head_dim, (long long)c->n_groups,
+            (long long)c->d_state, (long long)c->d_conv);
     } else if (c->n_heads > c->d_inner || c->n_heads * c->head_dim != c->d_inner ||
                c->d_ssm != c->d_inner) {
         snprintf(why, size,
@@ -119,6 +123,9 @@ void ssm__block_declare(ssm__declaration *list, const ssm__network_config *confi
     const int64_t convolved = S + (b.fixed ? 0 : 2 * GN);
     const int64_t steps = b.has_steps && !b.fixed ? b.H : 0;
     for (int i = 0; i <= SSM__BLOCK_OUT_PROJ; i++) {
+        if (b.index[i] < 0) {
+            continue;
+        }
         if (i == SSM__BLOCK_IN_PROJ) {
             ssm__declare_shaped(list, SSM_LAYER_MAMBA2, layer, slots[i], 2,
                                 (int64_t[]){S + convolved + steps, b.d_model});
@@ -127,7 +134,7 @@ void ssm__block_declare(ssm__declaration *list, const ssm__network_config *confi
                                 (int64_t[]){convolved, 1, b.d_conv});
         } else if (i == SSM__BLOCK_CONV_BIAS) {
             ssm__declare_shaped(list, SSM_LAYER_MAMBA2, layer, slots[i], 1, &convolved);
-        } else if (b.index[i] >= 0) {
+        } else {
             ssm__declare_slot(list, SSM_LAYER_MAMBA2, layer, slots[i]);
         }
     }
@@ -475,10 +482,14 @@ void ssm__block_prepare(const ssm__run *run)
     const ssm__block_weights *w = r.w;
     const int end = conv_parts(b);
     prepare_projections(&r);
-    copy_rows(&(copying){b, 1, end, b->d_conv, true,
-                         writable(ssm__block_value(&r, SSM__BLOCK_CONV)), w->conv.weight, false});
-    copy_rows(&(copying){b, 1, end, 1, true, writable(ssm__block_value(&r, SSM__BLOCK_CONV_BIAS)),
-                         w->conv.bias, false});
+    if (b->index[SSM__BLOCK_CONV] >= 0) {
+        copy_rows(&(copying){b, 1, end, b->d_conv, true,
+                             writable(ssm__block_value(&r, SSM__BLOCK_CONV)), w->conv.weight,
+                             false});
+        copy_rows(&(copying){b, 1, end, 1, true,
+                             writable(ssm__block_value(&r, SSM__BLOCK_CONV_BIAS)), w->conv.bias,
+                             false});
+    }
     prepare_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
         copy_rows(&(copying){b, 1, 2, 1, true, writable(ssm__block_value(&r, SSM__BLOCK_NORM)),
@@ -527,10 +538,12 @@ void ssm__block_finish(const ssm__run *run)
                              gradient(&r, SSM__BLOCK_IN_PROJ), w->din_proj, true});
         copy_columns(b, gradient(&r, SSM__BLOCK_OUT_PROJ), w->dout_proj, true);
     }
-    copy_rows(&(copying){b, 1, conv_parts(b), b->d_conv, true, gradient(&r, SSM__BLOCK_CONV),
-                         w->conv.dweight, true});
-    copy_rows(&(copying){b, 1, conv_parts(b), 1, true, gradient(&r, SSM__BLOCK_CONV_BIAS),
-                         w->conv.dbias, true});
+    if (b->index[SSM__BLOCK_CONV] >= 0) {
+        copy_rows(&(copying){b, 1, conv_parts(b), b->d_conv, true, gradient(&r, SSM__BLOCK_CONV),
+                             w->conv.dweight, true});
+        copy_rows(&(copying){b, 1, conv_parts(b), 1, true, gradient(&r, SSM__BLOCK_CONV_BIAS),
+                             w->conv.dbias, true});
+    }
     finish_skip(&r);
     if (b->index[SSM__BLOCK_NORM] >= 0) {
         copy_rows(&(copying){b, 1, 2, 1, true, gradient(&r, SSM__BLOCK_NORM), w->dnorm, true});

@@ -190,6 +190,10 @@ ssm_status ssm__mimetic_check(const ssm_mimetic *mimetic, const ssm_config *conf
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "noise is %g; expected a number in 0 … 10", mimetic->noise);
     }
+    if (mimetic->conv && config->d_conv == 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "the model has no convolution; leave the switch conv out");
+    }
     SSM__TRY(check_layers(mimetic, config, kinds, err));
     SSM__TRY(check_heads(mimetic, config, err));
     const bool limited =

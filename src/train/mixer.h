@@ -15,12 +15,15 @@
 #include "base/pool.h"
 #include "train/network.h"
 
+enum { SSM__BRANCH_MOST = 16 }; /* parameters of a mixer */
+
 typedef struct ssm__branch {
     ssm__mixer_kind kind;
-    int64_t layer;           /* the parameters' (0 for all when layers are shared) */
-    int64_t number;          /* of the branch in the network */
-    int64_t norm, norm_bias; /* numbers of parameters, −1: none */
-    int64_t first, count;    /* the mixer's own parameters: numbers first … first + count − 1 */
+    int64_t layer;                 /* the parameters' (0 for all when layers are shared) */
+    int64_t number;                /* of the branch in the network */
+    int64_t norm, norm_bias;       /* numbers of parameters, −1: none */
+    int64_t count;                 /* of the mixer's own parameters, */
+    int64_t own[SSM__BRANCH_MOST]; /* their numbers in the order they were declared; −1: absent */
 } ssm__branch;
 
 /* The list that mixers declare their parameters on. */
@@ -34,6 +37,9 @@ int64_t ssm__declare_shaped(ssm__declaration *list, ssm_layer_kind kind, int64_t
 /* Any other; name stands below "backbone.layers.N.". */
 int64_t ssm__declare_other(ssm__declaration *list, int64_t layer, const char *name, bool decayed,
                            int n_dims, const int64_t *dims);
+
+/* One that this shape has not: it keeps its place among the branch's own. */
+void ssm__declare_absent(ssm__declaration *list);
 
 typedef struct ssm__run {
     const ssm__network_config *config;

@@ -11,14 +11,14 @@
 static bool accepts(const ssm__network_config *config, char *why, size_t size)
 {
     const ssm_config *c = &config->shape;
-    const bool good = c->d_inner > 0 && c->d_state > 0 && c->d_conv > 0 && c->dt_rank > 0;
+    const bool good = c->d_inner > 0 && c->d_state > 0 && c->d_conv >= 0 && c->dt_rank > 0;
     if (!good) {
         snprintf(
             why, size,
-            "mamba1 needs d_inner, d_state, d_conv and dt_rank of 1 or more; found %lld, %lld, "
-            "%lld and %lld",
-            (long long)c->d_inner, (long long)c->d_state, (long long)c->d_conv,
-            (long long)c->dt_rank);
+            "mamba1 needs d_inner, d_state and dt_rank of 1 or more, d_conv of 0 or more; found "
+            "%lld, %lld, %lld and %lld",
+            (long long)c->d_inner, (long long)c->d_state, (long long)c->dt_rank,
+            (long long)c->d_conv);
     }
     return good;
 }
@@ -31,7 +31,11 @@ static void declare(ssm__declaration *list, const ssm__network_config *config, i
         SSM__SLOT_A_log,   SSM__SLOT_D,       SSM__SLOT_out_proj};
     const int64_t dims[] = {1, config->shape.d_state};
     for (int i = 0; i < SSM__MAMBA1_PARAMETERS; i++) {
-        if (config->time_invariant && (i == SSM__MAMBA1_X_PROJ || i == SSM__MAMBA1_DT_PROJ)) {
+        const bool of_conv = i == SSM__MAMBA1_CONV || i == SSM__MAMBA1_CONV_BIAS;
+        if (of_conv && config->shape.d_conv == 0) {
+            ssm__declare_absent(list);
+        } else if (config->time_invariant &&
+                   (i == SSM__MAMBA1_X_PROJ || i == SSM__MAMBA1_DT_PROJ)) {
             ssm__declare_other(list, layer, i == SSM__MAMBA1_X_PROJ ? "mixer.B" : "mixer.C", false,
                                2, dims);
         } else {
@@ -94,7 +98,7 @@ static void *take_scratch(ssm__arena *arena, const ssm__network_config *config, 
     const int64_t tokens = sequences * length;
     ssm__mamba1_scratch *out = SSM__TAKE(arena, ssm__mamba1_scratch, 1);
     ssm__mamba1_scratch s = {.u = ssm__wide_take(arena, c->d_inner, length, sequences)};
-    s.history = SSM__TAKE(arena, float, sequences *groups *(c->d_conv - 1) * SSM__LANES);
+    s.history = SSM__TAKE(arena, float, sequences *groups *ssm__convolution_history(c->d_conv));
     s.states = SSM__TAKE(arena, float, threads * c->d_state * SSM__LANES);
     if (backward) {
         s.dy = ssm__wide_take(arena, c->d_inner, length, sequences);

@@ -22,7 +22,7 @@ static bool published(const ssm__network_config *config, bool *attention)
     *attention = false;
     for (int64_t layer = 0; layer < config->shape.n_layers; layer++) {
         const bool attends = config->mixers[layer] == SSM__MIXER_ATTENTION;
-        if (!attends && config->mixers[layer] != mamba) {
+        if (!attends && (config->mixers[layer] != mamba || config->shape.d_conv == 0)) {
             return false;
         }
         *attention = *attention || attends;

@@ -17,12 +17,26 @@ struct ssm__declaration {
     int64_t count;
     int64_t floats;
     bool overflow;
+    ssm__branch *branch; /* whose own parameters are declared; NULL: none's */
 };
 
 /* ---- declaring ------------------------------------------------------------------------------- */
 
+static void add_own(ssm__declaration *list, int64_t number)
+{
+    if (list->branch != NULL) {
+        list->branch->own[list->branch->count++] = number;
+    }
+}
+
+void ssm__declare_absent(ssm__declaration *list)
+{
+    add_own(list, -1);
+}
+
 static int64_t declare(ssm__declaration *list, const ssm__parameter *wanted)
 {
+    add_own(list, list->count);
     ssm__parameter made = *wanted;
     const double paper_c = list->network->config.paper_c;
     made.factor = made.slot == SSM__SLOT_A_log && paper_c > 0 ? -paper_c : 1;
@@ -102,9 +116,9 @@ static void declare_branch(ssm__declaration *list, ssm__mixer_kind kind, int64_t
     declare_norm(list, layer, mlp ? SSM__SLOT_norm2 : SSM__SLOT_norm,
                  mlp ? SSM__SLOT_norm2_bias : SSM__SLOT_norm_bias, &branch->norm,
                  &branch->norm_bias);
-    branch->first = list->count;
+    list->branch = branch;
     ssm__mixer_of(kind)->declare(list, &list->network->config, layer);
-    branch->count = list->count - branch->first;
+    list->branch = NULL;
 }
 
 /* The branches of a layer, into branches[*n …]; shared layers take those of the first. */

@@ -9,7 +9,7 @@
 
 /* Parameters of a layer of Mamba-1 (docs/mamba1.md). */
 typedef struct mamba1 {
-    int64_t D, E, N, K, R;
+    int64_t D, E, N, K, R; /* without convolution K is 1 and conv NULL */
     const float *in_proj, *conv, *conv_bias, *x_proj, *dt_proj, *dt_bias, *A_log;
 } mamba1;
 
@@ -34,8 +34,11 @@ static ssm_status find_layer(const ssm__network *network, int64_t number, mamba1
 {
     const ssm__network_config *config = ssm__network_config_of(network);
     const ssm_config *c = &config->shape;
-    *out = (mamba1){
-        .D = c->d_model, .E = c->d_inner, .N = c->d_state, .K = c->d_conv, .R = c->dt_rank};
+    *out = (mamba1){.D = c->d_model,
+                    .E = c->d_inner,
+                    .N = c->d_state,
+                    .K = c->d_conv > 0 ? c->d_conv : 1,
+                    .R = c->dt_rank};
     out->in_proj = find(network, number, "in_proj.weight");
     out->conv = find(network, number, "conv1d.weight");
     out->conv_bias = find(network, number, "conv1d.bias");
@@ -43,8 +46,9 @@ static ssm_status find_layer(const ssm__network *network, int64_t number, mamba1
     out->dt_proj = find(network, number, "dt_proj.weight");
     out->dt_bias = find(network, number, "dt_proj.bias");
     out->A_log = find(network, number, "A_log");
-    if (out->in_proj == NULL || out->conv == NULL || out->conv_bias == NULL ||
-        out->x_proj == NULL || out->dt_proj == NULL || out->dt_bias == NULL || out->A_log == NULL) {
+    const bool convolved = out->conv != NULL && out->conv_bias != NULL;
+    if (out->in_proj == NULL || convolved != (c->d_conv > 0) || out->x_proj == NULL ||
+        out->dt_proj == NULL || out->dt_bias == NULL || out->A_log == NULL) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
                          "probe: layer %lld is none of Mamba-1, whose modes alone are probed",
                          (long long)number);
@@ -84,8 +88,8 @@ static void project(const mamba1 *l, const float *in, work *w)
         newest[e] = sum;
     }
     for (int64_t e = 0; e < l->E; e++) {
-        double sum = (double)l->conv_bias[e];
-        for (int64_t k = 0; k < l->K; k++) {
+        double sum = l->conv == NULL ? newest[e] : (double)l->conv_bias[e];
+        for (int64_t k = 0; l->conv != NULL && k < l->K; k++) {
             sum += (double)l->conv[e * l->K + k] * w->history[k * l->E + e];
         }
         w->u[e] = silu(sum);

@@ -2,7 +2,7 @@
 
 static const ssm__parameter *own(const ssm__run *run, int64_t which)
 {
-    return &run->parameters[run->branch->first + which];
+    return &run->parameters[run->branch->own[which]];
 }
 
 const float *ssm__own_value(const ssm__run *run, int64_t which)

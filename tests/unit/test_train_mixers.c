@@ -178,6 +178,32 @@ static void test_time_invariant(void **state)
     same_bits(&config);
 }
 
+/* u = SiLU(xs): no taps and no biases. */
+static void test_no_convolution(void **state)
+{
+    (void)state;
+    const ssm__mixer_kind *const layers[] = {mamba2_layers, linear_layers, gla_layers};
+    ssm__network_config first = toy_network();
+    first.shape.d_conv = 0;
+    compare(&first, 5, 37);
+    compare(&first, 2, 2);
+    same_bits(&first);
+    first.time_invariant = true;
+    compare(&first, 3, 70);
+    for (int i = 0; i < 3; i++) {
+        ssm__network_config config = toy_block(layers[i], 2);
+        config.shape.d_conv = 0;
+        compare(&config, 3, 70);
+        same_bits(&config);
+        widen(&config);
+        compare(&config, 3, 70);
+    }
+    ssm__network_config config = toy_block(mamba2_layers, 2);
+    config.shape.d_conv = 0;
+    config.time_invariant = true;
+    compare(&config, 3, 70);
+}
+
 /* Three query heads to a key head, of 6 coordinates, of which 4 are turned. */
 static ssm__network_config toy_attention(const ssm__mixer_kind *mixers, int64_t layers)
 {
@@ -294,6 +320,11 @@ static void test_h3_refused(void **state)
         ssm__network_create(&config, ssm__kernels_for(SSM_ISA_AUTO), NULL, &network, &err),
         SSM_STATUS_USAGE);
     assert_non_null(strstr(err.message, "h3"));
+    config = toy_h3(h3_layers, 2);
+    config.shape.d_conv = 0; /* the shift SSM is one */
+    assert_int_equal(
+        ssm__network_create(&config, ssm__kernels_for(SSM_ISA_AUTO), NULL, &network, &err),
+        SSM_STATUS_USAGE);
 }
 
 /* ---- the same bits --------------------------------------------------------------------------- */
@@ -477,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_gla),
         cmocka_unit_test(test_gla_fast),
         cmocka_unit_test(test_time_invariant),
+        cmocka_unit_test(test_no_convolution),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_hybrid),
         cmocka_unit_test(test_h3),

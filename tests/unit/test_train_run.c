@@ -368,6 +368,32 @@ static void test_paper_a(void **state)
     ssm_recipe_free(recipe);
 }
 
+/* Mixers that the published layouts have no word for are written in our own. */
+static void test_own_layout(void **state)
+{
+    static const char *const models[][3] = {
+        {"bare", "model.d_conv", "0"}, {"h3", "model.mixer", "h3"}, {"gla", "model.mixer", "gla"}};
+    char path[TEST_PATH_MAX + 64], name[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        ssm__map map;
+        ssm_recipe *recipe = recipe_of(small);
+        CHECK_OK(ssm_recipe_set(recipe, "model.head_dim", "8", &err));
+        CHECK_OK(ssm_recipe_set(recipe, models[i][1], models[i][2], &err));
+        train(recipe, models[i][0], SSM_ISA_AUTO, 2);
+        check_stopped(recipe, models[i][0], 5);
+        snprintf(name, sizeof name, "%s/config.json", models[i][0]);
+        CHECK_OK(ssm__map_open(below(name, path), &map, &err));
+        assert_non_null(memmem(map.data, map.size, "\"ssmscope\"", 10));
+        ssm__map_close(&map);
+        if (i == 0) {
+            CHECK_OK(ssm_recipe_set(recipe, "init.mimetic", "all", &err));
+            expect(recipe, "bare-mimetic", false, SSM_STATUS_USAGE, "has no convolution");
+        }
+        ssm_recipe_free(recipe);
+    }
+}
+
 /* A state whose recipe lacks a key that came later goes on: the key is at its default. */
 static void test_older_state(void **state)
 {
@@ -425,6 +451,7 @@ int main(void)
         IN_DIRECTORY(test_paper_a),          IN_DIRECTORY(test_learns),
         IN_DIRECTORY(test_refusals),         IN_DIRECTORY(test_not_finite),
         IN_DIRECTORY(test_damaged_state),    IN_DIRECTORY(test_older_state),
+        IN_DIRECTORY(test_own_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
