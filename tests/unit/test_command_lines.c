@@ -64,7 +64,7 @@ static const wrong_line wrong_lines[] = {
     {"select nowhere --rule static --mask m", 2, "--rule and --mask cannot be given together"},
     {"select nowhere --rule compensated --budget 1 -o mask --ridge 0", 2,
      "--ridge: expected a number from 1e-12 to 1e+06, found '0'"},
-    {"init -o nowhere", 2, "init: one of --shape, --from is missing"},
+    {"init -o nowhere", 2, "init: one of --shape, --from, --recipe is missing"},
     {"init --shape tiny -o ''", 2, "--output: the path is empty"},
     /* lists */
     {"record tiny CONTRIBUTING.md -o nowhere --layers ''", 2,
