@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "checkpoint/weights.h"
 #include "tokenizer/byte_level.h"
-#include "train/mimetic.h"
+#include "train/mimetic_network.h"
 
 /* ---- a checkpoint ---------------------------------------------------------------------------- */
 
@@ -65,57 +65,9 @@ static ssm_status read_checkpoint(ssm__network *network, const ssm_recipe *recip
 
 /* ---- mimetic --------------------------------------------------------------------------------- */
 
-static float *slot_values(ssm__network *network, int64_t layer, int slot)
-{
-    for (int64_t i = 0; i < ssm__network_count(network); i++) {
-        const ssm__parameter *p = ssm__network_at(network, i);
-        if (p->layer == layer && p->slot == slot) {
-            return ssm__network_values(network) + p->at;
-        }
-    }
-    return NULL;
-}
-
-static ssm__mimetic_arrays arrays_of(ssm__network *network, int64_t layer, ssm_layer_kind kind)
-{
-    const bool mamba2 = kind == SSM_LAYER_MAMBA2;
-    return (ssm__mimetic_arrays){
-        .A_log = slot_values(network, layer, SSM__SLOT_A_log),
-        .dt_proj = slot_values(network, layer, SSM__SLOT_dt_proj),
-        .dt_proj_bias =
-            slot_values(network, layer, mamba2 ? SSM__SLOT_dt_bias : SSM__SLOT_dt_proj_bias),
-        .x_proj = slot_values(network, layer, SSM__SLOT_x_proj),
-        .in_proj = mamba2 ? slot_values(network, layer, SSM__SLOT_in_proj) : NULL,
-        .conv1d = slot_values(network, layer, SSM__SLOT_conv1d),
-        .conv1d_bias = slot_values(network, layer, SSM__SLOT_conv1d_bias)};
-}
-
-static ssm_status mimetic_layers(ssm__network *network, const ssm_recipe *recipe,
-                                 const ssm_mimetic *mimetic, ssm_layer_kind *kinds, ssm_error *err)
-{
-    const ssm__network_config *config = ssm__network_config_of(network);
-    for (int64_t layer = 0; layer < config->shape.n_layers; layer++) {
-        const ssm__mixer_kind mixer = config->mixers[layer];
-        kinds[layer] = mixer == SSM__MIXER_MAMBA1   ? SSM_LAYER_MAMBA
-                       : mixer == SSM__MIXER_MAMBA2 ? SSM_LAYER_MAMBA2
-                                                    : SSM_LAYER_ATTENTION;
-    }
-    SSM__TRY(ssm__mimetic_check(mimetic, &config->shape, kinds, err));
-    const int64_t layers = config->shared_layers ? 1 : config->shape.n_layers;
-    for (int64_t layer = 0; layer < layers; layer++) {
-        if (ssm__mimetic_has_layer(mimetic, layer, kinds[layer])) {
-            const ssm__mimetic_arrays arrays = arrays_of(network, layer, kinds[layer]);
-            SSM__TRY(ssm__mimetic_apply(mimetic, &config->shape, layer, (uint64_t)recipe->seed,
-                                        &arrays, err));
-        }
-    }
-    return SSM_STATUS_OK;
-}
-
 static ssm_status make_mimetic(ssm__network *network, const ssm_recipe *recipe, ssm_error *err)
 {
     const ssm__recipe_init *init = &recipe->init;
-    const int64_t n_layers = ssm__network_config_of(network)->shape.n_layers;
     ssm_mimetic mimetic = ssm_mimetic_default();
     SSM__TRY(ssm_mimetic_parse_switches(init->mimetic, &mimetic, err));
     mimetic.mode = (ssm_mimetic_mode)init->mode;
@@ -125,13 +77,7 @@ static ssm_status make_mimetic(ssm__network *network, const ssm_recipe *recipe, 
     mimetic.n_layers = init->layers.count;
     mimetic.heads = init->heads.count > 0 ? init->heads.values : NULL;
     mimetic.n_heads = init->heads.count;
-    ssm_layer_kind *kinds = calloc((size_t)n_layers, sizeof *kinds);
-    if (kinds == NULL) {
-        return ssm__fail_memory(err, "a list of layers", (size_t)n_layers * sizeof *kinds);
-    }
-    const ssm_status status = mimetic_layers(network, recipe, &mimetic, kinds, err);
-    free(kinds);
-    return status;
+    return ssm__mimetic_network(network, &mimetic, (uint64_t)recipe->seed, err);
 }
 
 ssm_status ssm__first_weights(ssm__network *network, const ssm_recipe *recipe, ssm_error *err)

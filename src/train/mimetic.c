@@ -229,9 +229,9 @@ static bool has_head(const ssm_mimetic *mimetic, int64_t head)
     return mimetic->heads == NULL || in_list(mimetic->heads, mimetic->n_heads, head);
 }
 
-static bool has_group(const ssm_mimetic *mimetic, const ssm_config *config, int64_t group)
+/* Of `heads` heads, as a group of B and C, or a gate of GLA. */
+static bool has_group(const ssm_mimetic *mimetic, int64_t heads, int64_t group)
 {
-    const int64_t heads = config->n_heads / config->n_groups;
     for (int64_t head = group * heads; head < (group + 1) * heads; head++) {
         if (has_head(mimetic, head)) {
             return true;
@@ -394,6 +394,19 @@ static ssm_status apply_group(const ssm_mimetic *mimetic, const ssm_config *conf
                                                        parts->W_C + group * N * D, err);
 }
 
+static void apply_gates(const ssm_mimetic *mimetic, const ssm_config *config,
+                        const ssm__mimetic_parts *parts)
+{
+    const int64_t N = config->d_state;
+    const int64_t weights = N * parts->gate_rank;
+    for (int64_t gate = 0; mimetic->A && gate < parts->n_gates; gate++) {
+        if (has_group(mimetic, config->n_heads / parts->n_gates, gate)) {
+            ssm__mimetic_gate(weights, parts->gate_W_2 + gate * weights, N,
+                              parts->gate_b + gate * N);
+        }
+    }
+}
+
 ssm_status ssm__mimetic_apply_parts(const ssm_mimetic *mimetic, const ssm_config *config,
                                     int64_t layer, uint64_t seed, const ssm__mimetic_parts *parts,
                                     ssm_error *err)
@@ -410,8 +423,9 @@ ssm_status ssm__mimetic_apply_parts(const ssm_mimetic *mimetic, const ssm_config
             apply_head(mimetic, config, head, parts);
         }
     }
+    apply_gates(mimetic, config, parts);
     for (int64_t group = 0; group < config->n_groups; group++) {
-        if (has_group(mimetic, config, group)) {
+        if (has_group(mimetic, config->n_heads / config->n_groups, group)) {
             SSM__TRY(apply_group(mimetic, config, group, &rng, parts, err));
         }
     }
@@ -425,17 +439,22 @@ ssm_status ssm__mimetic_apply(const ssm_mimetic *mimetic, const ssm_config *conf
     ssm__mimetic_parts parts = {.A_log = arrays->A_log,
                                 .dt_bias = arrays->dt_proj_bias,
                                 .conv1d = arrays->conv1d,
-                                .conv1d_bias = arrays->conv1d_bias};
+                                .conv1d_bias = arrays->conv1d_bias,
+                                .gate_W_2 = arrays->gate_W_2,
+                                .gate_b = arrays->gate_b,
+                                .n_gates = arrays->n_gates,
+                                .gate_rank = arrays->gate_rank};
     if (config->family == SSM_FAMILY_MAMBA2) {
         const int64_t first = 2 * config->d_inner;
         const int64_t states = config->n_groups * N;
         const int64_t D = config->d_model;
         parts.W_B = at(arrays->in_proj, first * D);
         parts.W_C = at(arrays->in_proj, (first + states) * D);
-        parts.dt_weight = at(arrays->in_proj, (first + 2 * states) * D);
+        parts.dt_weight = arrays->stepless ? NULL : at(arrays->in_proj, (first + 2 * states) * D);
         parts.b_B = at(arrays->in_proj_bias, first);
         parts.b_C = at(arrays->in_proj_bias, first + states);
-        parts.dt_weight_bias = at(arrays->in_proj_bias, first + 2 * states);
+        parts.dt_weight_bias =
+            arrays->stepless ? NULL : at(arrays->in_proj_bias, first + 2 * states);
     } else {
         parts.W_B = at(arrays->x_proj, config->dt_rank * config->d_inner);
         parts.W_C = at(arrays->x_proj, (config->dt_rank + N) * config->d_inner);

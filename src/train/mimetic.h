@@ -22,6 +22,11 @@ typedef struct ssm__mimetic_arrays {
     float *in_proj_bias; /* Mamba-2 [2E + 2GN + H]: the same rows change as of in_proj */
     float *conv1d;       /* Mamba-1 [E][K], Mamba-2 [S + 2GN][K] */
     float *conv1d_bias;  /* [E], [S + 2GN] */
+    /* Linear attention and GLA in Mamba-2's block: in_proj has no rows of dt. */
+    bool stepless;
+    float *gate_W_2; /* GLA [JN][r] of J gates, each of H/J heads */
+    float *gate_b;   /* GLA [JN] */
+    int64_t n_gates, gate_rank;
 } ssm__mimetic_arrays;
 
 /* The same by what they do, so that the rows of B, C and dt need not stand in one array with
@@ -34,6 +39,8 @@ typedef struct ssm__mimetic_parts {
     float *W_B, *W_C;            /* Mamba-1 [N][E], Mamba-2 [G][N][D] */
     float *b_B, *b_C;            /* Mamba-2 [G][N] (of in_proj) */
     float *conv1d, *conv1d_bias; /* as above */
+    float *gate_W_2, *gate_b;    /* as above, both or none */
+    int64_t n_gates, gate_rank;
 } ssm__mimetic_parts;
 
 /* USAGE: a layer or head that config does not have, c ≤ 0, noise < 0, no switch on, a layer in the
@@ -45,7 +52,8 @@ ssm_status ssm__mimetic_check(const ssm_mimetic *mimetic, const ssm_config *conf
 void ssm__mimetic_describe(const ssm_mimetic *mimetic, char *out, size_t size);
 /* True when the layer is in the list (a layer of attention never is). */
 bool ssm__mimetic_has_layer(const ssm_mimetic *mimetic, int64_t layer, ssm_layer_kind kind);
-/* Applies the switches to one layer, Mamba-1 or Mamba-2 by config. Random numbers (ORTHOGONAL) come
+/* Applies the switches to one layer, Mamba-1 or Mamba-2 by config; A also to gates, where any of a
+ * gate's heads is named. Random numbers (ORTHOGONAL) come
  * from the stream "mimetic.layers.<layer>" of seed. Nothing happens to a layer that is not in the
  * list. Errors: MEMORY. */
 ssm_status ssm__mimetic_apply(const ssm_mimetic *mimetic, const ssm_config *config, int64_t layer,

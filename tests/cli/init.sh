@@ -75,6 +75,15 @@ same of-recipe-9/model.safetensors trained-9/model.safetensors "options in the p
 echo "${recipe/mamba2/gla}" >gla.json
 expect 0 init --recipe gla.json -o of-gla
 prints 'which training reads and the engine does not'
+expect 0 init --recipe gla.json --mimetic --layers 1 -o of-gla-1
+cmp of-gla/model.safetensors of-gla-1/model.safetensors >/dev/null && fail "--mimetic changed no gate"
+expect 0 train gla.json --set init.mimetic=all --set 'init.layers=[1]' -o trained-gla
+same of-gla-1/model.safetensors trained-gla/model.safetensors "a mimetic start of gla"
+expect 2 init --recipe gla.json --mimetic delta --layers 1 -o x
+says 'layer 1 is one of gla, which has nothing for delta; expected some of the switches A, BC, conv'
+echo "${recipe/mamba2/h3}" >h3.json
+expect 2 init --recipe h3.json --mimetic -o x
+says 'no layer has anything for the mimetic switches A, delta, BC, conv'
 expect 2 init --recipe recipe.json -o of-recipe
 says 'the directory already holds a model or a run (config.json)'
 expect 2 init --recipe recipe.json --dtype f16 -o x
