@@ -5,7 +5,7 @@
 #include "kernels/training.h"
 #include "operators.h"
 
-enum { P, B, C, PASSING, FACTORS, COUNTS };
+enum { P, B, C, PASSING, FACTORS, COUNTS, OWN };
 enum { SCALED_B, SCALED_C, TOTALS, DB, DC, DP };
 
 static const double divisor = 16.0;
@@ -19,11 +19,12 @@ static void prepare(operator_run *run)
     operator_normals(run, PASSING, N, 0.0, 1.0);
     operator_input(run, FACTORS, T * N);
     operator_input(run, COUNTS, T);
+    operator_normals(run, OWN, T, 0.0, 1.0);
     operator_output(run, SCALED_B, "B", T * N);
     operator_output(run, SCALED_C, "C", T * N);
     operator_output(run, TOTALS, "totals", T * N);
-    operator_fill_normal(run, 6, operator_output(run, DB, "dB", T * N), T * N, 0.0, 1.0);
-    operator_fill_normal(run, 7, operator_output(run, DC, "dC", T * N), T * N, 0.0, 1.0);
+    operator_fill_normal(run, 7, operator_output(run, DB, "dB", T * N), T * N, 0.0, 1.0);
+    operator_fill_normal(run, 8, operator_output(run, DC, "dC", T * N), T * N, 0.0, 1.0);
     operator_output(run, DP, "dp", T * N);
 }
 
@@ -54,6 +55,7 @@ static void fast(const ssm__kernels *k, operator_run *run)
                                               .scaled_C = args.scaled_C + t * N,
                                               .factors = args.factors + t * N,
                                               .passing = run->in[PASSING],
+                                              .own = run->in[OWN] + t,
                                               .dB = run->out[DB] + t * N,
                                               .dC = run->out[DC] + t * N,
                                               .dp = run->out[DP] + t * N};
@@ -76,8 +78,10 @@ static void oracle_piece(operator_run *run, int64_t first, int64_t end, int64_t 
         const int64_t at = t * N + n;
         run->want[SCALED_B][at] = (double)run->in[B][at] * exp(tail);
         run->want[SCALED_C][at] = (double)run->in[C][at] * exp(-tail);
-        run->want[DB][at] = (double)run->initial[DB][at] * exp(tail);
-        run->want[DC][at] = (double)run->initial[DC][at] * exp(-tail);
+        const double own = (double)run->in[OWN][t];
+        run->want[DB][at] = (double)run->initial[DB][at] * exp(tail) + own * (double)run->in[C][at];
+        run->want[DC][at] =
+            (double)run->initial[DC][at] * exp(-tail) + own * (double)run->in[B][at];
         tail += gate_log(run, at);
     }
     run->want[TOTALS][first * N + n] = exp(tail);

@@ -89,7 +89,9 @@ static void kernel_gate(const ssm__gate_args *a)
 }
 
 /* One piece. The gradient of log α_τ is what passes over the border in front of τ: Σ S dS of the
- * scaled state, less what has been read of it before τ, plus what has been written. */
+ * scaled state, less what has been read of it before τ, plus what has been written. Without what
+ * tokens read of themselves these are all of the size of what passes: where a gate forgets nearly
+ * all, the difference would be lost beside it. */
 static void kernel_gate_backward(const ssm__gate_backward_args *a)
 {
     const int64_t N = a->d_state;
@@ -99,13 +101,15 @@ static void kernel_gate_backward(const ssm__gate_backward_args *a)
             const int64_t at = t * N + n;
             const v16 factor = v16_load(a->factors + at);
             const v16 dB = v16_load(a->dB + at), dC = v16_load(a->dC + at);
+            const v16 B = v16_load(a->scaled_B + at), C = v16_load(a->scaled_C + at);
+            const v16 own = v16_set(a->own[t]);
             const v16 p = v16_load(a->p + t * a->p_stride + n);
             const v16 slope = v16_mul(v16_sigmoid(v16_sub(v16_set(0.0f), p)), v16_set(a->share));
             v16_store(a->dp + t * a->p_stride + n, v16_mul(passing, slope));
-            passing = v16_fnma(v16_load(a->scaled_C + at), dC, passing);
-            passing = v16_fma(v16_load(a->scaled_B + at), dB, passing);
-            v16_store(a->dB + at, v16_mul(dB, factor));
-            v16_store(a->dC + at, v16_div(dC, factor));
+            passing = v16_fnma(C, dC, passing);
+            passing = v16_fma(B, dB, passing);
+            v16_store(a->dB + at, v16_mul(v16_fma(own, C, dB), factor));
+            v16_store(a->dC + at, v16_div(v16_fma(own, B, dC), factor));
         }
     }
 }

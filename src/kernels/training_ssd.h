@@ -81,7 +81,8 @@ typedef struct ssm__gate_args {
     int32_t *counts; /* [tokens] entry f: tokens of that piece */
 } ssm__gate_args;
 
-/* A piece backwards: the gradients of scaled B and C become those of B and C. */
+/* A piece backwards: the gradients of scaled B and C become those of B and C. What a token reads of
+ * what it has just written passes no gate: it comes apart, as `own`, and is in neither. */
 typedef struct ssm__gate_backward_args {
     int64_t tokens, d_state;
     float share; /* 1/divisor */
@@ -89,6 +90,7 @@ typedef struct ssm__gate_backward_args {
     ptrdiff_t p_stride;
     const float *scaled_B, *scaled_C, *factors;
     const float *passing; /* [N] Σ over the gate's channels of scaled state × its gradient */
+    const float *own;     /* [tokens] gradient of C_t·B_t */
     float *dB, *dC;       /* [tokens][N] in place */
     float *dp;            /* rows at p_stride */
 } ssm__gate_backward_args;

@@ -235,7 +235,12 @@ static void back_gate(const ssm__block_run *r, int64_t sequence, int64_t key,
     for (int64_t i = 0; i < pieces; i++) {
         const int64_t token = borders[i], row = token - borders[0];
         const ssm__ssd_chunk c = ssm__block_chunk(r, sequence, token, borders[i + 1] - token, head);
-        float *dB = m->dB + row * N, *dC = m->dC + row * N;
+        float *dB = m->dB + row * N, *dC = m->dC + row * N, own[SSM__GATE_PIECE];
+        for (int64_t t = 0; t < c.tokens; t++) {
+            float *pair = m->dproducts + (row + t) * SSM__TILE + t;
+            own[t] = *pair;
+            *pair = 0.0f;
+        }
         ssm__block_back_products(r, &c, m->dproducts + row * SSM__TILE, dB, dC);
         const ssm__gate_backward_args args = {.tokens = c.tokens,
                                               .d_state = N,
@@ -247,6 +252,7 @@ static void back_gate(const ssm__block_run *r, int64_t sequence, int64_t key,
                                               .factors =
                                                   rows_of(r, r->s->factors, sequence, key, token),
                                               .passing = m->passing + row * N,
+                                              .own = own,
                                               .dB = dB,
                                               .dC = dC,
                                               .dp = gates_of(r, r->s->dp, sequence, key, token)};
