@@ -92,8 +92,10 @@ static ssm_status take_round(ssm__trainer *t, int64_t step, int64_t round, ssm__
     ssm__loss loss;
     memset(gradients, 0, (size_t)floats * sizeof *gradients);
     ssm__pass_train(t->pass, &t->batches[round], 1.0 / (double)t->labels, &dropout, &loss);
-    const ssm_status status =
-        isfinite(loss.sum) ? SSM_STATUS_OK : fail_not_finite(t, step, number, err);
+    /* Of one batch a step the norm is taken behind it; of several the sum does not tell which. */
+    const bool finite = isfinite(loss.sum) &&
+                        (t->sum == NULL || isfinite(ssm__gradient_norm(&t->optimiser, gradients)));
+    const ssm_status status = finite ? SSM_STATUS_OK : fail_not_finite(t, step, number, err);
     const ssm__rank_note note = {.not_finite = t->not_finite, .count = loss.count, .sum = loss.sum};
     ssm__rank_note all = {.count = total->count, .sum = total->sum};
     const ssm_status agreed = ssm__ranks_meet(&t->ranks, status, &note, &all, err);
@@ -105,7 +107,7 @@ static ssm_status take_round(ssm__trainer *t, int64_t step, int64_t round, ssm__
     return ssm__ranks_add(&t->ranks, t->kernels, gradients, round == 0, t->sum, floats, err);
 }
 
-/* The gradient of any round and rank may be the one: their sum is looked through. */
+/* Of several batches each was finite and their sum is not. */
 static ssm_status fail_norm(ssm__trainer *t, int64_t step, ssm_error *err)
 {
     if (t->sum != NULL) {

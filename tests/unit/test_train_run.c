@@ -425,6 +425,28 @@ static void test_older_state(void **state)
     ssm_recipe_free(recipe);
 }
 
+/* Squared errors of 1e25 have a sum in float64, and no gradient in float32: of the step's batches 8
+ * and 9 the first is named. */
+static void test_steep(void **state)
+{
+    static const char vectors[] =
+        "{\"model\": {\"d_model\": 24, \"n_layers\": 1, \"d_state\": 8}, \"task\": {\"name\": "
+        "\"switched-linear\", \"width\": 2, \"length\": 16}, \"batch\": {\"rows\": 3, "
+        "\"accumulate\": 2}, \"evaluate\": {\"rows\": 0}, \"schedule\": {\"steps\": 12}}";
+    char path[TEST_PATH_MAX + 64];
+    int64_t left = 4;
+    const ssm_progress progress = {.context = &left, .report = stop};
+    const ssm_train_options options = {.progress = &progress};
+    ssm_train_result result;
+    (void)state;
+    ssm_recipe *recipe = recipe_of(vectors);
+    assert_int_equal(ssm_train(recipe, below("steep", path), &options, &result, NULL),
+                     SSM_STATUS_INTERRUPTED);
+    edit_state("steep", weight_at("steep", "weight.backbone.head.weight"), 0x69045951); /* 1e25 */
+    expect(recipe, "steep", true, SSM_STATUS_FAILED, "step 5, batch 8: the gradient of ");
+    ssm_recipe_free(recipe);
+}
+
 /* A state that was cut short, or is something else, is refused and named. */
 static void test_damaged_state(void **state)
 {
@@ -447,10 +469,15 @@ int main(void)
 {
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
-        IN_DIRECTORY(test_threads_and_sets), IN_DIRECTORY(test_resume),
-        IN_DIRECTORY(test_paper_a),          IN_DIRECTORY(test_learns),
-        IN_DIRECTORY(test_refusals),         IN_DIRECTORY(test_not_finite),
-        IN_DIRECTORY(test_damaged_state),    IN_DIRECTORY(test_older_state),
+        IN_DIRECTORY(test_threads_and_sets),
+        IN_DIRECTORY(test_resume),
+        IN_DIRECTORY(test_paper_a),
+        IN_DIRECTORY(test_learns),
+        IN_DIRECTORY(test_refusals),
+        IN_DIRECTORY(test_not_finite),
+        IN_DIRECTORY(test_steep),
+        IN_DIRECTORY(test_damaged_state),
+        IN_DIRECTORY(test_older_state),
         IN_DIRECTORY(test_own_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
