@@ -207,6 +207,7 @@ static ssm_status look_at(const work *w, ssm__experiment_run *run, ssm_error *er
                     ? json_number_value(json_object_get(result, "loss"))
                     : (double)NAN;
     const json_t *evaluation = json_object_get(result, "evaluation");
+    json_decref(run->evaluation); /* of an earlier look, before its probe */
     run->evaluation =
         json_is_object(evaluation) ? json_incref((json_t *)(uintptr_t)evaluation) : NULL;
     json_decref(result);

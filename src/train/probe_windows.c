@@ -235,20 +235,21 @@ static void run_churn(const probe *p, int64_t budget, ssm__probe_result *out)
 /* The first half of the rows is for training, and both halves need windows of two regimes. */
 static ssm_status split(const ssm__windows_of_layer *w, int64_t *n_train, ssm_error *err)
 {
-    int64_t counts[2][2] = {{0}};
+    int64_t counts[2][2] = {{0}}, rows = 0;
     *n_train = 0;
     for (int64_t i = 0; i < w->n; i++) {
+        rows += i == 0 || w->row[i] != w->row[i - 1];
         const int half = w->row[i] > (w->row[w->n - 1] - 1) / 2;
         counts[half][w->regime[i] == w->regime[0]]++;
         *n_train += half == 0;
     }
-    if (counts[0][0] < 2 || counts[0][1] < 2 || counts[1][0] < 1 || counts[1][1] < 1 ||
-        w->n > MOST_WINDOWS) {
+    if (counts[0][0] < 2 || counts[0][1] < 2 || counts[1][0] < 1 || counts[1][1] < 1 || rows < 3 ||
+        w->n > MOST_WINDOWS) { /* of three rows two have a regime in common */
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "probe: %" PRId64 " windows inside one regime, not at least two of two "
-                         "regimes in both halves of the rows (at most %d in all); change rows or "
-                         "window",
-                         w->n, MOST_WINDOWS);
+                         "probe: %" PRId64 " windows inside one regime, of %" PRId64
+                         " rows, not at least two of two regimes in both halves of three rows or "
+                         "more (at most %d in all); change rows or window",
+                         w->n, rows, MOST_WINDOWS);
     }
     return SSM_STATUS_OK;
 }

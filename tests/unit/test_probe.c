@@ -96,6 +96,13 @@ static void test_refusals(void **state)
     ssm_error_clear(&err);
     assert_int_equal(ssm__probe_windows(&windows, 5, &r, &err), SSM_STATUS_USAGE);
     assert_non_null(strstr(err.message, "budget of 5 of 4"));
+    for (int64_t i = 0; i < WINDOWS; i++) {
+        row[i] = 2 * i / WINDOWS; /* of two rows shuffled labels may leave no pair to compare */
+    }
+    ssm_error_clear(&err);
+    assert_int_equal(ssm__probe_windows(&windows, 2, &r, &err), SSM_STATUS_USAGE);
+    assert_non_null(strstr(err.message, "of 2 rows"));
+    windows = windows_of(energies, regime, row);
     memset(regime, 0, sizeof regime);
     ssm_error_clear(&err);
     assert_int_equal(ssm__probe_windows(&windows, 2, &r, &err), SSM_STATUS_USAGE);
