@@ -70,6 +70,7 @@ typedef struct size_job {
     int32_t *predictions; /* NULL: vectors */
     ssm_train_score score;
     ssm__loss loss;
+    bool not_finite;
 } size_job;
 
 static ssm_status run_batch(size_job *job, int64_t first, ssm_error *err)
@@ -84,6 +85,7 @@ static ssm_status run_batch(size_job *job, int64_t first, ssm_error *err)
     ssm__pass_evaluate(job->pass, &job->batch, &loss, job->predictions, NULL);
     if (!isfinite(loss.sum)) {
         char bad[256] = "the loss is not finite";
+        job->not_finite = true;
         ssm__pass_not_finite(job->pass, bad, sizeof bad);
         return ssm__fail(err, SSM_STATUS_FAILED, SSM__NOWHERE, "%s: %s", what, bad);
     }
@@ -149,12 +151,13 @@ static ssm_status add_size(size_job *job, int64_t rows, json_t *into, ssm_error 
 }
 
 ssm_status ssm__evaluate_task(const ssm__network *network, const ssm_train_task *task, int64_t rows,
-                              int64_t at_once, json_t **out, ssm_error *err)
+                              int64_t at_once, json_t **out, bool *not_finite, ssm_error *err)
 {
     const ssm_train_info *info = ssm_train_task_info(task);
     json_t *sizes = json_object();
     ssm_status status = sizes == NULL ? ssm__fail_memory(err, "an evaluation", 0) : SSM_STATUS_OK;
     *out = NULL;
+    *not_finite = false;
     for (int64_t i = 0; status == SSM_STATUS_OK && i < info->n_sizes; i++) {
         size_job job = {.network = network,
                         .config = ssm__network_config_of(network),
@@ -162,6 +165,7 @@ ssm_status ssm__evaluate_task(const ssm__network *network, const ssm_train_task 
                         .size = info->sizes[i],
                         .examples = rows};
         status = add_size(&job, at_once, sizes, err);
+        *not_finite = job.not_finite;
     }
     if (status != SSM_STATUS_OK) {
         json_decref(sizes);

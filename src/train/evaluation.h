@@ -8,10 +8,10 @@
 
 /* The first `rows` examples of every size of the task (fewer where a text has fewer), `at_once` a
  * batch: {"50": {"examples", "loss", "strings", "characters"}, …}; of vectors examples and loss
- * alone. loss: mean of nats a label, or of squared errors. New reference. Errors: FAILED (not
- * finite), MEMORY. */
+ * alone. loss: mean of nats a label, or of squared errors. New reference. Errors: FAILED (among
+ * others that a loss is not finite, which *not_finite says), MEMORY. */
 ssm_status ssm__evaluate_task(const ssm__network *network, const ssm_train_task *task, int64_t rows,
-                              int64_t at_once, json_t **out, ssm_error *err);
+                              int64_t at_once, json_t **out, bool *not_finite, ssm_error *err);
 
 /* Ids in the vocabulary, labels in the head. `what` names the batch. Errors: FAILED. */
 ssm_status ssm__check_batch(const ssm__network_config *config, const ssm_train_batch *batch,

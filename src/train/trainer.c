@@ -157,7 +157,7 @@ static ssm_status evaluate(ssm__trainer *t, ssm_error *err)
     json_decref(t->evaluation);
     t->evaluation = NULL;
     return ssm__evaluate_task(t->network, t->task, t->recipe->evaluate.rows, t->recipe->batch.rows,
-                              &t->evaluation, err);
+                              &t->evaluation, &t->not_finite, err);
 }
 
 /* The line of the step; evaluated: with what was measured at it. */

@@ -43,7 +43,11 @@ static inline bool ssm__train_writes(const ssm__trainer *t)
 /* Where all ranks meet behind something that one of them may have failed in. */
 static inline ssm_status ssm__train_meet(ssm__trainer *t, ssm_status own, ssm_error *err)
 {
-    return ssm__ranks_meet(&t->ranks, own, NULL, NULL, err);
+    const ssm__rank_note note = {.not_finite = t->not_finite};
+    ssm__rank_note all = {0};
+    const ssm_status status = ssm__ranks_meet(&t->ranks, own, &note, &all, err);
+    t->not_finite = all.not_finite;
+    return status;
 }
 
 /* Everything in front of the first step: parts, directory, weights or state. What it has made until

@@ -334,6 +334,17 @@ static void test_not_finite(void **state)
     edit_state("poisoned", weight_at("poisoned", "weight.backbone.layers.1.mixer.D"), 0x7FC00000);
     expect(recipe, "poisoned", true, SSM_STATUS_FAILED,
            "step 5, batch 8: backbone.layers.1.mixer.D is nan");
+    /* What the last step has made is seen first when it is evaluated: no other kind of failure. */
+    ssm_error own;
+    ssm_error_clear(&own);
+    CHECK_OK(ssm_recipe_set(recipe, "lr", "1000", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "beta1", "0", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "steps", "1", &err));
+    CHECK_OK(ssm_recipe_set(recipe, "warmup", "0", &err));
+    assert_int_equal(ssm_train(recipe, below("last", path), &(ssm_train_options){0}, &result, &own),
+                     SSM_STATUS_FAILED);
+    assert_non_null(strstr(own.message, "evaluation of size 3"));
+    assert_true(result.not_finite);
     CHECK_OK(ssm_recipe_set(recipe, "lr", "1000", &err));
     CHECK_OK(ssm_recipe_set(recipe, "clip", "0", &err));
     CHECK_OK(ssm_recipe_set(recipe, "steps", "200", &err));
