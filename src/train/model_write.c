@@ -15,10 +15,12 @@
 
 typedef enum layout { LAYOUT_HF, LAYOUT_ORIGINAL, LAYOUT_OWN } layout;
 
+/* Attention alone is not: the published layouts describe it beside layers of Mamba. */
 static bool published(const ssm__network_config *config, bool *attention)
 {
     const ssm__mixer_kind mamba =
         config->shape.family == SSM_FAMILY_MAMBA2 ? SSM__MIXER_MAMBA2 : SSM__MIXER_MAMBA1;
+    bool has_mamba = false;
     *attention = false;
     for (int64_t layer = 0; layer < config->shape.n_layers; layer++) {
         const bool attends = config->mixers[layer] == SSM__MIXER_ATTENTION;
@@ -26,8 +28,9 @@ static bool published(const ssm__network_config *config, bool *attention)
             return false;
         }
         *attention = *attention || attends;
+        has_mamba = has_mamba || !attends;
     }
-    return config->loss == SSM_TRAIN_TOKENS && config->norm != SSM__NORM_NONE &&
+    return has_mamba && config->loss == SSM_TRAIN_TOKENS && config->norm != SSM__NORM_NONE &&
            !config->time_invariant;
 }
 

@@ -79,7 +79,7 @@ static ssm_status add_attention(const ssm__recipe_model *m, const ssm__mixer_kin
     shape->attention_head_dim = m->d_model / heads;
     shape->attention_conv = m->attention_conv;
     shape->rotary_dim = m->rotary_dim;
-    shape->rotary_base = m->rotary_dim > 0 ? 10000.0 : 0.0;
+    shape->rotary_base = 10000.0; /* files name one, turned or not */
     shape->softmax_scale = 1.0 / sqrt((double)shape->attention_head_dim);
     return SSM_STATUS_OK;
 }
