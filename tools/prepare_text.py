@@ -1,10 +1,11 @@
-"""The three training texts of `tiny` out of unpacked Debian packages; called by prepare_text.sh.
+"""The four training texts of `tiny` out of unpacked Debian packages; called by prepare_text.sh.
 
 usage: prepare_text.py UNPACKED HELD_OUT OUT
 
 Python 3 with its standard library alone. Same packages in, same bytes out. Behind the cleaning
 stands the held-out text (examples/text): prose and math are cut where it begins, which must be
-in their last 3.1 %; of code the files are left out that it was made of. Then every paragraph of
+in their last 3.1 %; of code the files are left out that it was made of, and Go is two texts: the
+library and the commands. Then every paragraph of
 100 or more characters that the domain's held-out text has too is dropped, whatever it came from.
 """
 import hashlib
@@ -57,8 +58,13 @@ def math(root):
     return spaces(re.sub(remark, "", text))
 
 
+# As https://go.dev/s/generatedcode has it. A third of the sources: tables and rewrite rules.
+GENERATED = re.compile(r"^// Code generated .* DO NOT EDIT\.$", re.M)
+
+
 def code_files(root):
-    """Go files without tests, test data and vendored packages, without the copyright notice."""
+    """Go files without tests, test data, vendored packages and what programs wrote, without the
+    copyright notice: (whether it is one of a command, text)."""
     top, files = os.path.join(root, GO), []
     for folder, folders, names in os.walk(top):
         folders[:] = [one for one in folders if one not in ("testdata", "vendor")]
@@ -70,7 +76,9 @@ def code_files(root):
             text = read(path).decode()
         except UnicodeDecodeError:
             continue
-        out.append(re.sub(r"\A// Copyright[^\n]*\n(//[^\n]*\n)*", "", text).strip() + "\n")
+        if not GENERATED.search(text):
+            bare = re.sub(r"\A// Copyright[^\n]*\n(//[^\n]*\n)*", "", text).strip() + "\n"
+            out.append((path.startswith(os.path.join(top, "cmd", "")), bare))
     return out
 
 
@@ -86,21 +94,22 @@ def cut(name, text, held):
 
 
 def code(files, held):
-    """The held-out text is files one after the other, the first and the last cut off."""
+    """Library and commands. The held-out text is files one after the other, the first and the last
+    cut off."""
     pieces = [one.strip() for one in held.split(FILE_GAP)]
     first, last, whole = pieces[0], pieces[-1], set(pieces)
-    kept, known = [], 0
-    for text in files:
+    kept, known = {False: [], True: []}, 0
+    for command, text in files:
         bare = text.strip()
         # A file may have the gap inside; then its pieces are in `whole`, but not the file.
         out = bare in whole or bare.endswith(first) or bare.startswith(last) or bare in held
         known += out
         if not out:
-            kept.append(text)
+            kept[command].append(text)
     if known < 40:
         sys.exit(f"code: {known} files of the held-out text found, at least 40 expected")
     print(f"code: {known} of {len(files)} files are in the held-out text")
-    return FILE_GAP.join(kept)
+    return FILE_GAP.join(kept[False]), FILE_GAP.join(kept[True])
 
 
 def long_paragraphs(text):
@@ -143,11 +152,13 @@ def main():
     root, held_out, out = sys.argv[1:]
     held = {one: read(os.path.join(held_out, one + ".txt")).decode()
             for one in ("prose", "code", "math")}
-    texts = {"prose": cut("prose", prose(root), held["prose"]),
-             "code": code(code_files(root), held["code"]),
-             "math": cut("math", math(root), held["math"])}
-    for name, text in texts.items():
-        unwanted = long_paragraphs(held[name])
+    library, commands = code(code_files(root), held["code"])
+    texts = {"prose": (cut("prose", prose(root), held["prose"]), "prose"),
+             "library": (library, "code"),
+             "commands": (commands, "code"),
+             "math": (cut("math", math(root), held["math"]), "math")}
+    for name, (text, domain) in texts.items():
+        unwanted = long_paragraphs(held[domain])
         data = check(name, without_held_out(name, text, unwanted), unwanted).encode()
         path = os.path.join(out, name + ".txt")
         with open(path + ".new", "wb") as file:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # usage: tools/prepare_text.sh OUTDIR [DEBDIR]
-# The training texts of `tiny` (recipes/tiny.json): OUTDIR/{prose,code,math}.txt out of the Debian
+# The training texts of `tiny` (recipes/tiny.json): OUTDIR/{prose,library,commands,math}.txt out of the Debian
 # packages below, as of Debian 12. They are fetched with apt-get download, or taken from DEBDIR; nothing
 # is installed, no root is needed. Wants dpkg-deb and python3 (standard library alone; the
-# program itself never needs Python). About 60 MB of text, 150 MB of room.
+# program itself never needs Python). About 46 MB of text, 150 MB of room.
 set -euo pipefail
 packages=(sword-comm-tdavid golang-1.19-src metamath-databases)
 [ $# -ge 1 ] || { sed -n '2s/^# //p' "$0" >&2; exit 2; }
