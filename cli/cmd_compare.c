@@ -219,7 +219,7 @@ static const cli_positional compare_positionals[] = {
     {.name = "A",
      .into = offsetof(compare_arguments, a),
      .flags = CLI_REQUIRED,
-     .help = "A model: directory, file, name in the Hugging Face cache, or tiny."},
+     .help = "A model: directory, file, name in the Hugging Face cache, tiny or tiny2."},
     {.name = "B", .into = offsetof(compare_arguments, b), .help = "The model to compare it with."},
 };
 

@@ -257,7 +257,7 @@ static const cli_positional info_positionals[] = {
     {.name = "MODEL",
      .into = offsetof(info_arguments, model),
      .flags = CLI_REQUIRED,
-     .help = "Directory, file, name in the Hugging Face cache, or tiny."},
+     .help = "Directory, file, name in the Hugging Face cache, tiny or tiny2."},
 };
 
 static const cli_option info_options[] = {

@@ -315,7 +315,7 @@ static const cli_option select_options[] = {
      .into = offsetof(select_arguments, model),
      .argument = "MODEL",
      .help = "The model that was recorded, for ghost, which measures every layer behind the pruned "
-             "ones before it: directory, file, name in the Hugging Face cache, or tiny."},
+             "ones before it: directory, file, name in the Hugging Face cache, tiny or tiny2."},
     {.name = "mask",
      .kind = CLI_TEXT,
      .into = offsetof(select_arguments, mask),

@@ -49,7 +49,7 @@ ssm_status cli_doctor_machine(ssm_findings *findings, ssm_error *err)
     FIND(OK, "machine", "%ld processors, %s of memory", sysconf(_SC_NPROCESSORS_ONLN), memory);
     char path[PATH_MAX];
     if (cli_data_directory(path)) {
-        FIND(OK, "machine", "built-in model: %s/models/tiny", path);
+        FIND(OK, "machine", "built-in models: tiny and tiny2 in %s/models", path);
     } else {
         FIND(PROBLEM, "machine", "the built-in model tiny is not found");
     }

@@ -298,13 +298,22 @@ static ssm_status find_in_cache(const char *argument, cli_model_path *out, ssm_e
     return SSM_STATUS_OK;
 }
 
+/* "models/tiny" or "models/tiny2"; NULL: not the name of a built-in model. */
+static const char *built_in(const char *argument)
+{
+    return strcmp(argument, "tiny") == 0    ? "models/tiny"
+           : strcmp(argument, "tiny2") == 0 ? "models/tiny2"
+                                            : NULL;
+}
+
 ssm_status cli_resolve_model(const char *argument, cli_model_path *out, ssm_error *err)
 {
+    const char *own = built_in(argument);
     *out = (cli_model_path){.path = ""};
-    if (strcmp(argument, "tiny") == 0) {
+    if (own != NULL) {
         char data[PATH_MAX];
-        if (!cli_data_directory(data) || !join(out->path, data, "models/tiny")) {
-            return cli_fail(err, SSM_STATUS_FILE, "models/tiny",
+        if (!cli_data_directory(data) || !join(out->path, data, own)) {
+            return cli_fail(err, SSM_STATUS_FILE, own,
                             "the built-in model is neither in %s nor in %s", SSM_SOURCE_DATA_DIR,
                             SSM_INSTALL_DATA_DIR);
         }

@@ -8,7 +8,7 @@
 
 typedef struct cli_model_path {
     char path[PATH_MAX]; /* an existing directory or file */
-    char name[256];      /* name in the Hugging Face cache, "tiny", or "" */
+    char name[256];      /* name in the Hugging Face cache, "tiny", "tiny2", or "" */
     char commit[128];    /* its commit, or "" */
 } cli_model_path;
 

@@ -19,8 +19,8 @@ install(CODE "set(version \"${PROJECT_VERSION}\")
         \"${CMAKE_CURRENT_BINARY_DIR}/ssmscope.pc\" @ONLY)")
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ssmscope.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# The built-in model, with the licences of what it was trained on.
-install(DIRECTORY models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/ssmscope/models OPTIONAL)
+# The built-in models, with the licences of what they were trained on.
+install(DIRECTORY models/tiny models/tiny2 DESTINATION ${CMAKE_INSTALL_DATADIR}/ssmscope/models OPTIONAL)
 
 # The man page and the completion are printed by the program, from the tables that its parser reads.
 if(TARGET ssmscope_program AND NOT SSM_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
@@ -38,3 +38,4 @@ install(FILES LICENSE NOTICE README.md CHANGELOG.md ARCHITECTURE.md CONTRIBUTING
 # The pages that README.md links to.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN ssmscope.1 EXCLUDE)
 install(FILES models/tiny/CARD.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/models/tiny)
+install(FILES models/tiny2/CARD.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/models/tiny2)
