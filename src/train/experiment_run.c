@@ -46,11 +46,25 @@ static ssm_status wait_a_little(const work *w, ssm_error *err)
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
+/* What the directory was begun with, with the defaults of keys that are newer than it. */
+static ssm_status read_begun(const char *path, json_t **out, ssm_error *err)
+{
+    ssm_experiment *begun = NULL;
+    SSM__TRY(ssm_experiment_read(path, &begun, err));
+    char *text = ssm_experiment_text(begun);
+    const ssm_status status =
+        text == NULL ? ssm__fail_memory(err, "an experiment", 0)
+                     : ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, out, err);
+    free(text);
+    ssm_experiment_free(begun);
+    return status;
+}
+
 static ssm_status compare(const char *path, const char *text, ssm_error *err)
 {
     json_t *was = NULL, *is = NULL;
     char differences[800];
-    SSM__TRY(ssm__json_read(path, RESULT_BYTES, SSM__JSON_STRICT, &was, err));
+    SSM__TRY(read_begun(path, &was, err));
     ssm_status status = ssm__json_parse(path, -1, text, strlen(text), SSM__JSON_STRICT, &is, err);
     const bool other =
         status == SSM_STATUS_OK && ssm__json_differs(was, is, differences, sizeof differences);

@@ -96,6 +96,10 @@ says 'did you mean "run"?'
 expect 2 experiment run wild.json -o whole
 says 'the directory holds another experiment: grid.optimiser.lr is'
 says 'tune is null, was'
+cp -r whole older # begun by a version without that key
+sed -i '/"gate_divisor"/d' older/experiment.json
+expect 0 experiment run toy.json -o older
+same whole/results.md older/results.md 'begun by an older version'
 mkdir other && touch other/file
 expect 2 experiment run toy.json -o other
 says 'the directory is not empty (file)'
