@@ -123,7 +123,7 @@ static void print_mimetic(const init_run *run)
     const cli_list *layers = &run->args->layers;
     printf("mimetic:%s%s%s%s in %s", run->mimetic.A ? " A" : "", run->mimetic.delta ? " delta" : "",
            run->mimetic.correlation ? " BC" : "", run->mimetic.conv ? " conv" : "",
-           layers->values == NULL ? "all layers"
+           layers->values == NULL ? "all layers that have them"
            : layers->count == 1   ? "layer"
                                   : "layers");
     for (int64_t i = 0; layers->values != NULL && i < layers->count; i++) {

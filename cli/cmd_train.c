@@ -413,7 +413,7 @@ static const cli_option train_options[] = {
 };
 
 static const char *const train_examples[] = {
-    "ssmscope train recipes/tiny.json -o tiny-1", "Train the recipe.",
+    "ssmscope train recipes/bytes.json -o bytes", "Train the recipe.",
     "ssmscope train recipes/copy.json -o copy --sweep lr=0.001,0.003,seed=0,1,2",
     "Six runs and one table.", NULL};
 

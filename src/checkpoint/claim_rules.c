@@ -54,6 +54,12 @@ static ssm_status family_of_model_type(const char *path, ssm__claims *claims, co
                          "\"mamba2\"");
     }
     const char *type = json_string_value(value);
+    if (strcmp(type, "ssmscope") == 0) { /* src/train/model_write.c */
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "model_type"),
+                         "\"ssmscope\" is a trained network that no published layout can hold (its "
+                         "mixers, norms or head); `train --resume` goes on with it, nothing else "
+                         "reads it; expected mamba, falcon_mamba or mamba2");
+    }
     if (!take_family(claims, "model_type", type, model_types, FAMILIES)) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, "model_type"),
                          "unknown model_type \"%s\"; expected mamba, falcon_mamba or mamba2", type);

@@ -205,7 +205,7 @@ ssm_status ssm__check_no_model(const char *directory, ssm_error *err)
         if (ssm__holds_file(directory, held[i])) {
             return ssm__fail(err, SSM_STATUS_USAGE, SSM__IN_FILE(directory),
                              "the directory already holds a model or a run (%s); choose "
-                             "another, or resume the run",
+                             "another, or go on with the run (--resume)",
                              held[i]);
         }
     }
