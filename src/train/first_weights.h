@@ -5,7 +5,8 @@
 #include "train/recipe.h"
 
 /* The recipe's init section: weights of a checkpoint, or the published default. Errors: FILE (no
- * such model, a tensor that it lacks or has in another shape, named), USAGE, MEMORY. */
+ * such model, one of another shape, a tensor that it lacks or has too many, named), USAGE, MEMORY.
+ */
 ssm_status ssm__first_weights(ssm__network *network, const ssm_recipe *recipe, ssm_error *err);
 
 /* directory/tokenizer.json: a copy of the task's, or one whose ids are the bytes where the task

@@ -1,8 +1,9 @@
 /* train/model_write.c: a network as a model directory.
  *
  * Hugging Face's layout holds Mamba-1 or Mamba-2 with RMSNorm; the original's also an MLP,
- * LayerNorm and layers of attention. Anything else is written in our own layout, whose config.json
- * says so (model_type "ssmscope"): same tensor names, not for other programs. */
+ * LayerNorm and layers of attention, all with norm_eps 1e-5. Anything else is written in our own
+ * layout, whose config.json says so (model_type "ssmscope"): same tensor names, not for other
+ * programs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,10 +42,15 @@ static layout layout_of(const ssm__network_config *config)
     if (!published(config, &attention)) {
         return LAYOUT_OWN;
     }
+    /* The original's config has no key for it and its code 1e-5. */
+    const bool original_eps = !(c->norm_eps < 1e-5 || c->norm_eps > 1e-5);
     const bool plain2 =
         c->family != SSM_FAMILY_MAMBA2 ||
         (c->d_ssm == c->d_inner && !c->D_per_channel && c->gated_norm && !c->norm_before_gate);
-    return attention || c->d_mlp > 0 || c->layer_norm || !plain2 ? LAYOUT_ORIGINAL : LAYOUT_HF;
+    if (!attention && c->d_mlp == 0 && !c->layer_norm && plain2) {
+        return LAYOUT_HF;
+    }
+    return original_eps ? LAYOUT_ORIGINAL : LAYOUT_OWN;
 }
 
 bool ssm__is_published(const ssm__network_config *config)

@@ -84,10 +84,10 @@ static const ssm__setting init_settings[] = {
     TEXT(init_section, mimetic, "none",
          "switches of the mimetic initialisation: none, all, or some of A,delta,BC,conv"),
     CHOICE(init_section, mode, "half|equal|orthogonal", "half", "how C is made to go with B"),
-    REAL(init_section, c, 1e-6, 100, "8", "A_log = -c where A is switched on"),
+    REAL(init_section, c, 1e-6, 80, "8", "A_log = -c where A is switched on"),
     CHOICE(init_section, paper_a, "false|true", "false",
            "a with A_log = -c*a is what is optimised, in all layers that have A_log"),
-    REAL(init_section, noise, 0, 100, "0.1", "of mode orthogonal"),
+    REAL(init_section, noise, 0, 10, "0.1", "of mode orthogonal"),
     {.key = "layers",
      .kind = SSM__SETTING_INTEGERS,
      .into = offsetof(init_section, layers),
@@ -190,8 +190,13 @@ static ssm_status read_all(ssm_recipe *recipe, ssm_error *err)
     SSM__TRY(ssm__check_keys(root, "a recipe", top_keys, err));
     const json_t *seed = json_object_get(root, "seed");
     if (seed != NULL && (!json_is_integer(seed) || json_integer_value(seed) < 0)) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "seed is not a whole number of 0 or more");
+        char *found = ssm__json_print(seed, JSON_ENCODE_ANY | JSON_COMPACT);
+        const ssm_status status = ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                                            "seed is %.60s; expected a whole number in 0 … "
+                                            "9223372036854775807",
+                                            found == NULL ? "?" : found);
+        free(found);
+        return status;
     }
     recipe->seed = seed == NULL ? 0 : json_integer_value(seed);
     recipe->task = json_object_get(root, "task");
@@ -326,6 +331,24 @@ static int section_of(const char *key)
     return found;
 }
 
+/* How many sections have a key of that name; "batch.rows, evaluate.rows". */
+static int sections_with(const char *key, char *out, size_t size)
+{
+    int found = 0;
+    out[0] = '\0';
+    for (int i = 0; i < SECTIONS; i++) {
+        for (int64_t k = 0; k < sections[i].table.count; k++) {
+            if (strcmp(sections[i].table.settings[k].key, key) == 0) {
+                const size_t used = strlen(out);
+                snprintf(out + used, size - used, "%s%s.%s", found == 0 ? "" : ", ",
+                         sections[i].table.owner, key);
+                found++;
+            }
+        }
+    }
+    return found;
+}
+
 static ssm_status fail_unknown(const char *key, ssm_error *err)
 {
     const char *names[SECTIONS * SETTINGS_MOST + 1] = {NULL};
@@ -334,6 +357,12 @@ static ssm_status fail_unknown(const char *key, ssm_error *err)
         for (int64_t k = 0; k < sections[i].table.count; k++) {
             names[count++] = sections[i].table.settings[k].key;
         }
+    }
+    char several[256];
+    if (sections_with(key, several, sizeof several) > 1) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "several sections have a key \"%.100s\"; expected one of %s", key,
+                         several);
     }
     const char *nearest = ssm_nearest(key, names);
     return ssm__fail(

@@ -34,7 +34,8 @@ static ssm_status choose_mixers(const ssm__recipe_model *model, ssm__mixer_kind 
 }
 
 /* Sizes of Mamba-2's block, where a layer has one. */
-static void add_heads(const ssm__recipe_model *m, const ssm__mixer_kind *mixers, ssm_config *shape)
+static ssm_status add_heads(const ssm__recipe_model *m, const ssm__mixer_kind *mixers,
+                            ssm_config *shape, ssm_error *err)
 {
     bool block = false;
     for (int64_t layer = 0; layer < m->n_layers; layer++) {
@@ -44,7 +45,12 @@ static void add_heads(const ssm__recipe_model *m, const ssm__mixer_kind *mixers,
         shape->family = kind == SSM__MIXER_MAMBA1 ? SSM_FAMILY_MAMBA : shape->family;
     }
     if (!block) {
-        return;
+        return SSM_STATUS_OK;
+    }
+    if (shape->d_inner % m->head_dim != 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "model: head_dim %" PRId64 " does not divide expand·d_model = %" PRId64,
+                         m->head_dim, shape->d_inner);
     }
     shape->n_heads = shape->d_inner / m->head_dim;
     shape->head_dim = m->head_dim;
@@ -53,6 +59,7 @@ static void add_heads(const ssm__recipe_model *m, const ssm__mixer_kind *mixers,
     shape->gated_norm = true;
     shape->dt_limit_high = (double)INFINITY;
     shape->mixer_norm_eps = m->norm_eps;
+    return SSM_STATUS_OK;
 }
 
 /* Sizes of attention, where a layer is that. */
@@ -67,12 +74,14 @@ static ssm_status add_attention(const ssm__recipe_model *m, const ssm__mixer_kin
         return SSM_STATUS_OK;
     }
     const int64_t heads = m->attention_heads != 0 ? m->attention_heads : m->d_model / m->head_dim;
-    if (heads == 0 || m->d_model % heads != 0) {
+    const int64_t divisor = m->attention_heads != 0 ? m->attention_heads : m->head_dim;
+    if (m->d_model % divisor != 0) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "model: %" PRId64 " heads of attention do not divide d_model %" PRId64
-                         "; expected attention_heads to divide it, or head_dim where "
-                         "attention_heads is 0",
-                         heads, m->d_model);
+                         "model: %s %" PRId64 " does not divide d_model %" PRId64
+                         "; attention needs an attention_heads that divides it, or a head_dim "
+                         "where attention_heads is 0",
+                         m->attention_heads != 0 ? "attention_heads" : "head_dim", divisor,
+                         m->d_model);
     }
     shape->n_query_heads = heads;
     shape->n_kv_heads = m->kv_heads != 0 ? m->kv_heads : heads;
@@ -129,7 +138,7 @@ ssm_status ssm__recipe_network(const ssm_recipe *recipe, const ssm_train_info *t
         .eos_id = -1,
         .pad_id = -1,
     };
-    add_heads(m, mixers, &shape);
+    SSM__TRY(add_heads(m, mixers, &shape, err));
     SSM__TRY(add_attention(m, mixers, &shape, err));
     *out = (ssm__network_config){.shape = shape,
                                  .mixers = mixers,
@@ -157,12 +166,16 @@ ssm_status ssm__recipe_open(const ssm_recipe *recipe, const ssm_train_info *task
     if (mixers == NULL) {
         return ssm__fail_memory(err, "a list of layers", bytes);
     }
-    ssm_status status = ssm__recipe_network(recipe, task, mixers, &config, err);
+    ssm_error own;
+    ssm_error_clear(&own);
+    ssm_status status = ssm__recipe_network(recipe, task, mixers, &config, &own);
     if (status == SSM_STATUS_OK) {
-        status = ssm__network_create(&config, kernels, pool, out, err);
+        status = ssm__network_create(&config, kernels, pool, out, &own);
     }
     free(mixers);
-    return status;
+    return status == SSM_STATUS_OK
+               ? status
+               : ssm__fail(err, status, SSM__IN_FILE(recipe->place), "%s", own.message);
 }
 
 ssm_status ssm__recipe_task(const ssm_recipe *recipe, ssm_train_task **out, ssm_error *err)

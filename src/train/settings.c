@@ -292,6 +292,11 @@ ssm_status ssm__check_keys(const json_t *object, const char *what, const char *c
     return SSM_STATUS_OK;
 }
 
+static bool is_list(const ssm__setting *setting)
+{
+    return setting->kind == SSM__SETTING_INTEGERS || setting->kind == SSM__SETTING_TEXTS;
+}
+
 /* table->count: none has the key. */
 static int64_t find_setting(const ssm__setting_table *table, const char *key)
 {
@@ -310,8 +315,7 @@ ssm_status ssm__settings_set(const ssm__setting_table *table, const char *key, c
         return fail_setting(table, key, err);
     }
     const ssm__setting *setting = &table->settings[i];
-    const bool list = setting->kind == SSM__SETTING_INTEGERS || setting->kind == SSM__SETTING_TEXTS;
-    if (given[i] && !list) {
+    if (given[i] && !is_list(setting)) {
         return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "%s: %s is given twice", table->owner,
                          key);
     }
@@ -357,11 +361,23 @@ static ssm_status set_scalar(const ssm__setting_table *table, const char *key, c
 ssm_status ssm__settings_set_json(const ssm__setting_table *table, const char *key,
                                   const json_t *value, bool *given, void *object, ssm_error *err)
 {
+    const int64_t index = find_setting(table, key);
+    if (index == table->count) {
+        return fail_setting(table, key, err);
+    }
     if (json_is_null(value)) { /* as a log or a recipe prints what is not set */
         return SSM_STATUS_OK;
     }
     if (!json_is_array(value)) {
         return set_scalar(table, key, value, given, object, err);
+    }
+    const ssm__setting *setting = &table->settings[index];
+    const bool empty = json_array_size(value) == 0 && setting->fallback != NULL;
+    if (!is_list(setting) || empty) {
+        char allowed[128];
+        ssm__setting_allowed(setting, allowed);
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE, "%s: %s is %s list; expected %s",
+                         table->owner, key, empty ? "an empty" : "a", allowed);
     }
     for (size_t i = 0; i < json_array_size(value); i++) {
         SSM__TRY(set_scalar(table, key, json_array_get(value, i), given, object, err));

@@ -1,10 +1,12 @@
 /* train/state.c: weights, moments and position of a run in one safetensors file, so that they
  * always belong together. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -40,6 +42,25 @@ ssm_tensor ssm__parameter_tensor(const ssm__parameter *p, const char *name, cons
     return tensor;
 }
 
+/* Of weights, moments and position, so that a flipped bit is found out. */
+static ssm_status digest_of(const ssm__optimiser *optimiser, const ssm__position *position,
+                            char out[64], ssm_error *err)
+{
+    const int64_t numbers[] = {position->step, position->tokens, position->tail_count};
+    ssm__digest *digest = NULL;
+    SSM__TRY(ssm__digest_create(&digest, err));
+    for (int i = 0; i < ARRAYS; i++) {
+        for (int64_t k = 0; k < ssm__network_count(optimiser->network); k++) {
+            const ssm__parameter *p = ssm__network_at(optimiser->network, k);
+            ssm__digest_add(digest, array(optimiser, i) + p->at, (size_t)p->count * sizeof(float));
+        }
+    }
+    ssm__digest_add(digest, numbers, sizeof numbers);
+    ssm__digest_add(digest, &position->tail, sizeof position->tail);
+    ssm__digest_finish(digest, out);
+    return SSM_STATUS_OK;
+}
+
 static ssm_status write_tensors(const ssm__optimiser *optimiser, const ssm__position *position,
                                 const ssm_metadata *metadata, int64_t n_metadata, const char *path,
                                 ssm_tensor *tensors, char (*names)[NAME_MOST], ssm_error *err)
@@ -73,8 +94,13 @@ ssm_status ssm__write_state(const ssm__optimiser *optimiser, const ssm__position
                             const char *recipe, const char *data, const char *directory,
                             ssm_error *err)
 {
-    const ssm_metadata metadata[] = {
-        {"schema", schema}, {"recipe", recipe}, {"data", data}, {"version", ssm_version()}};
+    char digest[64];
+    SSM__TRY(digest_of(optimiser, position, digest, err));
+    const ssm_metadata metadata[] = {{"schema", schema},
+                                     {"recipe", recipe},
+                                     {"data", data},
+                                     {"version", ssm_version()},
+                                     {"digest", digest}};
     const size_t count = (size_t)(ARRAYS * ssm__network_count(optimiser->network)) + NUMBERS;
     ssm_tensor *tensors = calloc(count, sizeof *tensors);
     char(*names)[NAME_MOST] = calloc(count, sizeof *names);
@@ -149,11 +175,28 @@ static ssm_status check_data(const ssm_safetensors *file, const char *path, cons
 }
 
 static const ssm_tensor *find(const ssm_safetensors *file, const char *name, ssm_dtype dtype,
-                              int64_t count)
+                              int n_dims, const int64_t *dims)
 {
     const ssm_tensor *tensor = ssm_safetensors_find(file, name);
-    return tensor != NULL && tensor->dtype == dtype && ssm_tensor_count(tensor) == count ? tensor
-                                                                                         : NULL;
+    return tensor != NULL && tensor->dtype == dtype && tensor->n_dims == n_dims &&
+                   memcmp(tensor->dims, dims, (size_t)n_dims * sizeof *dims) == 0
+               ? tensor
+               : NULL;
+}
+
+/* A run that was interrupted had finite numbers, and means of squares are not negative. */
+static ssm_status check_numbers(const char *path, const char *name, const float *values,
+                                int64_t count, bool squares, ssm_error *err)
+{
+    for (int64_t k = 0; k < count; k++) {
+        if (!isfinite(values[k]) || (squares && values[k] < 0)) {
+            return ssm__fail(err, SSM_STATUS_FILE, SSM__TENSOR(path, name),
+                             "number %" PRId64 " is %g; expected a finite number%s: the file was "
+                             "changed; begin the run anew in another directory",
+                             k, (double)values[k], squares ? " of 0 or more" : "");
+        }
+    }
+    return SSM_STATUS_OK;
 }
 
 static ssm_status read_arrays(const ssm_safetensors *file, const char *path,
@@ -164,23 +207,35 @@ static ssm_status read_arrays(const ssm_safetensors *file, const char *path,
         for (int64_t k = 0; k < ssm__network_count(optimiser->network); k++) {
             const ssm__parameter *p = ssm__network_at(optimiser->network, k);
             snprintf(name, sizeof name, "%s%s", prefixes[i], p->name);
-            const ssm_tensor *tensor = find(file, name, SSM_DTYPE_F32, p->count);
+            const ssm_tensor *tensor = find(file, name, SSM_DTYPE_F32, p->n_dims, p->dims);
+            float *values = array(optimiser, i) + p->at;
             if (tensor == NULL) {
                 return ssm__fail(
                     err, SSM_STATUS_FILE, SSM__TENSOR(path, name),
                     "is missing or has another shape; expected %" PRId64 " F32 numbers", p->count);
             }
-            memcpy(array(optimiser, i) + p->at, tensor->data, tensor->bytes);
+            memcpy(values, tensor->data, tensor->bytes);
+            SSM__TRY(check_numbers(path, name, values, p->count, i == 2, err));
         }
     }
     return SSM_STATUS_OK;
 }
 
-static ssm_status read_position(const ssm_safetensors *file, const char *path,
+/* Losses in the tail behind a step: the last tenth of the steps has them. */
+static int64_t tail_behind(int64_t step, int64_t steps)
+{
+    const int64_t first = steps - (steps + 9) / 10;
+    return step > first ? step - first : 0;
+}
+
+static ssm_status read_position(const ssm_safetensors *file, const char *path, const json_t *recipe,
                                 ssm__position *position, ssm_error *err)
 {
-    const ssm_tensor *numbers = find(file, "position", SSM_DTYPE_I64, 3);
-    const ssm_tensor *tail = find(file, "tail", SSM_DTYPE_F64, 1);
+    static const int64_t three = 3, one = 1;
+    const int64_t steps =
+        json_integer_value(json_object_get(json_object_get(recipe, "schedule"), "steps"));
+    const ssm_tensor *numbers = find(file, "position", SSM_DTYPE_I64, 1, &three);
+    const ssm_tensor *tail = find(file, "tail", SSM_DTYPE_F64, 1, &one);
     int64_t values[3];
     if (numbers == NULL || tail == NULL) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path), "holds no position");
@@ -188,9 +243,35 @@ static ssm_status read_position(const ssm_safetensors *file, const char *path,
     memcpy(values, numbers->data, sizeof values);
     *position = (ssm__position){.step = values[0], .tokens = values[1], .tail_count = values[2]};
     memcpy(&position->tail, tail->data, sizeof position->tail);
-    if (position->step < 0 || position->tokens < 0 || position->tail_count < 0) {
+    if (position->step < 0 || position->step > steps || position->tokens < 0) {
         return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
-                         "the position is %" PRId64 " steps; expected 0 or more", position->step);
+                         "the position is %" PRId64 " steps and %" PRId64 " tokens; expected 0 … "
+                         "%" PRId64 " steps, 0 or more tokens",
+                         position->step, position->tokens, steps);
+    }
+    if (position->tail_count != tail_behind(position->step, steps) || !isfinite(position->tail)) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "the tail has %" PRId64 " losses of sum %g; expected %" PRId64
+                         " behind step %" PRId64 ", and a finite sum",
+                         position->tail_count, position->tail, tail_behind(position->step, steps),
+                         position->step);
+    }
+    return SSM_STATUS_OK;
+}
+
+/* States of older versions have none. */
+static ssm_status check_digest(const ssm_safetensors *file, const char *path,
+                               const ssm__optimiser *optimiser, const ssm__position *position,
+                               ssm_error *err)
+{
+    const char *was = ssm_safetensors_metadata(file, "digest");
+    char digest[64];
+    SSM__TRY(digest_of(optimiser, position, digest, err));
+    if (was != NULL && strcmp(was, digest) != 0) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(path),
+                         "the digest of weights, moments and position is %s, was %.60s when it was "
+                         "written: the file was changed; begin the run anew in another directory",
+                         digest, was);
     }
     return SSM_STATUS_OK;
 }
@@ -207,8 +288,9 @@ static ssm_status read_file(const ssm_safetensors *file, const char *path,
     }
     SSM__TRY(check_recipe(file, path, recipe, err));
     SSM__TRY(check_data(file, path, data, err));
-    SSM__TRY(read_position(file, path, position, err));
-    return read_arrays(file, path, optimiser, err);
+    SSM__TRY(read_position(file, path, recipe, position, err));
+    SSM__TRY(read_arrays(file, path, optimiser, err));
+    return check_digest(file, path, optimiser, position, err);
 }
 
 ssm_status ssm__read_state(const ssm__optimiser *optimiser, const json_t *recipe, const char *data,

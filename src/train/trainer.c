@@ -217,8 +217,22 @@ static ssm_status check_weights(ssm__trainer *t, ssm_error *err)
     return ssm__ranks_alike(&t->ranks, "the model that this rank has come to", digest, err);
 }
 
+/* Of the last step nobody else would see what the optimiser has made of the weights. */
+static ssm_status check_finite(ssm__trainer *t, ssm_error *err)
+{
+    const float *values = ssm__network_values(t->network);
+    const int64_t step = t->position.step, floats = ssm__network_floats(t->network);
+    int64_t k = 0;
+    while (k < floats && isfinite(values[k])) {
+        k++;
+    }
+    return k == floats ? SSM_STATUS_OK
+                       : fail_not_finite(t, step, step * t->recipe->batch.accumulate - 1, err);
+}
+
 static ssm_status checkpoint(ssm__trainer *t, ssm_error *err)
 {
+    SSM__TRY(ssm__train_meet(t, check_finite(t, err), err));
     SSM__TRY(check_weights(t, err));
     SSM__TRY(
         ssm__train_meet(t, ssm__train_writes(t) ? write_checkpoint(t, err) : SSM_STATUS_OK, err));

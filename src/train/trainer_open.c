@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -101,7 +102,6 @@ static ssm_status log_head(ssm__trainer *t, ssm_error *err)
 
 static ssm_status begin(ssm__trainer *t, ssm_error *err)
 {
-    SSM__TRY(ssm__first_weights(t->network, t->recipe, err));
     SSM__TRY(ssm__write_recipe(t->json, t->directory, err));
     SSM__TRY(ssm__write_tokenizer(t->recipe, ssm_train_task_info(t->task), t->directory, err));
     SSM__TRY(ssm__log_open(t->directory, -1, &t->log, err));
@@ -112,6 +112,16 @@ static ssm_status go_on(ssm__trainer *t, ssm_error *err)
 {
     SSM__TRY(ssm__read_state(&t->optimiser, t->json, ssm_train_task_digest(t->task), t->directory,
                              &t->position, err));
+    const ssm__recipe_batch *b = &t->recipe->batch;
+    const int64_t length = ssm_train_task_info(t->task)->length;
+    int64_t tokens = 0;
+    if (!ssm__mul_dim(b->accumulate * b->rows, length, &tokens) ||
+        !ssm__mul_dim(tokens, t->position.step, &tokens) || tokens != t->position.tokens) {
+        return ssm__fail(err, SSM_STATUS_FILE, SSM__IN_FILE(t->directory),
+                         "training/state.safetensors has seen %" PRId64 " tokens in %" PRId64
+                         " steps; expected %" PRId64 ": begin the run anew in another directory",
+                         t->position.tokens, t->position.step, tokens);
+    }
     return ssm__log_open(t->directory, t->position.step, &t->log, err);
 }
 
@@ -126,12 +136,19 @@ static ssm_status open_parts(ssm__trainer *t, ssm_error *err)
 
 static ssm_status open_directory(ssm__trainer *t, ssm_error *err)
 {
-    const bool resumed = t->options->resume && ssm__has_state(t->directory);
-    if (!resumed && !(t->options->resume && holds_training(t->directory))) {
-        SSM__TRY(ssm__check_no_model(t->directory, err));
+    const bool resume = t->options->resume;
+    if (!resume || !ssm__has_state(t->directory)) {
+        if (!resume || !holds_training(t->directory)) {
+            SSM__TRY(ssm__check_no_model(t->directory, err));
+        }
+        /* What is wrong with the first weights leaves nothing behind. */
+        SSM__TRY(ssm__first_weights(t->network, t->recipe, err));
     }
     SSM__TRY(take_directory(t, err));
-    return resumed ? go_on(t, err) : begin(t, err);
+    if (!resume) { /* another may have trained there in between */
+        SSM__TRY(ssm__check_no_model(t->directory, err));
+    }
+    return resume && ssm__has_state(t->directory) ? go_on(t, err) : begin(t, err);
 }
 
 /* That the ranks are about to train the same model. */

@@ -53,6 +53,15 @@ expect 2 train recipe.json -o early
 expect 0 train recipe.json -o early --resume
 same model/model.safetensors early/model.safetensors 'a run killed before its first checkpoint'
 
+cp -r model flipped # bits of a weight, of the state's second half
+printf '\x01' | dd of=flipped/training/state.safetensors bs=1 conv=notrunc status=none \
+    seek=$(($(stat -c %s model/training/state.safetensors) / 2))
+expect 3 train recipe.json -o flipped --resume
+says 'flipped/training/state.safetensors'
+truncate -s -100 flipped/training/state.safetensors
+expect 3 train recipe.json -o flipped --resume
+says 'flipped/training/state.safetensors'
+
 # --- from the weights of another, and a sweep ------------------------------------------------------
 expect 0 train recipe.json -o tuned --set init.from=model --set steps=2 --set lr=0
 same model/model.safetensors tuned/model.safetensors 'no learning rate, no change'
@@ -90,3 +99,31 @@ echo '{"task": {"name": "copi"}}' >bad.json
 refused 2 'did you mean' bad.json
 printf '{"seed": 1,' >bad.json
 refused 3 'not valid JSON' bad.json
+refused 2 'model: mixer is an empty list' recipe.json --set 'mixer=[]'
+refused 2 'model: d_state is a list' recipe.json --set 'd_state=[8]'
+refused 2 'has no setting "d_modle"' recipe.json --set 'model.d_modle=[]'
+refused 2 'expected one of batch.rows, evaluate.rows' recipe.json --set rows=2
+refused 2 'seed is 1.5; expected' recipe.json --set seed=1.5
+refused 2 'recipe.json: model: head_dim 7 does not divide d_model 24' recipe.json --set mixer=attention \
+    --set head_dim=7
+refused 2 'head_dim 7 does not divide expand' recipe.json --set mixer=mamba2 --set head_dim=7
+refused 2 'init: c is "81"' recipe.json --set init.c=81
+
+# --- the weights of another that computes otherwise --------------------------------------------------
+expect 0 init --shape tiny-mamba2 -o other
+of_other=(--set init.from=other --set mixer=mamba2 --set vocab_size=512 --set d_model=64 --set head_dim=16)
+refused 3 'has d_state 32, the recipe 64' recipe.json "${of_other[@]}" --set d_state=64 --set n_layers=2
+refused 3 'has n_layers 2, the recipe 1' recipe.json "${of_other[@]}" --set d_state=32 \
+    --set n_groups=2 --set n_layers=1
+refused 3 'has tied 1, the recipe 0' recipe.json "${of_other[@]}" --set d_state=32 --set n_groups=2 \
+    --set tied=false
+[ ! -e refused ] || fail "a directory was left"
+expect 0 init --shape tiny-falcon-mamba -o falcon
+refused 3 'is a falcon_mamba' recipe.json --set init.from=falcon --set vocab_size=512 --set d_model=64 \
+    --set d_state=16 --set tied=false
+expect 0 train recipe.json -o mlp --set mixer=mamba2 --set head_dim=8 --set d_mlp=16 --set steps=2
+expect 0 train recipe.json -o onward --set mixer=mamba2 --set head_dim=8 --set d_mlp=16 --set steps=2 \
+    --set init.from=mlp --set lr=0
+same mlp/model.safetensors onward/model.safetensors 'the weights of a model with an MLP'
+expect 0 train recipe.json -o own --set d_mlp=16 --set norm_eps=0.01 --set steps=2
+grep -q '"ssmscope"' own/config.json || fail "a layout that cannot say norm_eps was written"
