@@ -83,6 +83,9 @@ static ssm_status check_list(const char *what, const json_t *list, const char *o
 static ssm_status check_seeds(const char *what, const json_t *seeds, ssm_error *err)
 {
     static const char words[] = "a list of whole numbers of 0 or more, such as [1, 2, 3]";
+    if (json_array_size(seeds) > MOST_RUNS) {
+        return expected(what, "at most 10000 of them", err);
+    }
     SSM__TRY(check_list(what, seeds, words, err));
     for (size_t i = 0; i < json_array_size(seeds); i++) {
         const json_t *seed = json_array_get(seeds, i);
@@ -202,6 +205,12 @@ static ssm_status check_arms(const ssm_experiment *e, ssm_error *err)
                : expected("grid", "settings other than seed, which stands in \"seeds\"", err);
 }
 
+/* Of a probe and not of an evaluation. */
+static bool is_probed(const char *measure)
+{
+    return strncmp(measure, "probe", 5) == 0 || strncmp(measure, "churn", 5) == 0;
+}
+
 static ssm_status read_measures(ssm_experiment *e, const json_t *given, ssm_error *err)
 {
     static const char words[] = "a list, such as [\"strings\", \"characters\"]";
@@ -235,9 +244,23 @@ static ssm_status read_tune(ssm_experiment *e, const json_t *given, ssm_error *e
         return expected("tune: key", "a key of the recipe, such as \"optimiser.lr\"", err);
     }
     SSM__TRY(check_twice(e, e->tune.key, "tune: key", err));
+    for (int64_t i = 0; i < e->n_arms; i++) {
+        if (json_object_get(json_object_get(e->arms, e->arm_names[i]), e->tune.key) != NULL) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "tune: key: %.100s is also set by the arm %s; expected it in one "
+                             "place",
+                             e->tune.key, e->arm_names[i]);
+        }
+    }
+    if (json_array_size(e->tune.values) > MOST_CELLS) {
+        return expected("tune: values", "at most 1000 of them", err);
+    }
     SSM__TRY(check_list("tune: values", e->tune.values, "a list of values", err));
     SSM__TRY(check_seeds("tune: seeds", seeds, err));
     SSM__TRY(check_word("tune: measure", e->tune.measure, measure_names, err));
+    if (is_probed(e->tune.measure)) {
+        return expected("tune: measure", "loss, perplexity, strings or characters", err);
+    }
     if (e->tune.size == NULL) {
         return expected("tune: size", "the size of an evaluation as a text, such as \"20\"", err);
     }
@@ -268,6 +291,15 @@ static ssm_status read_count(const json_t *object, const char *key, int64_t most
 static ssm_status read_probe(ssm_experiment *e, const json_t *given, ssm_error *err)
 {
     const json_t *probe = json_object_get(given, "probe");
+    for (size_t i = 0; json_is_null(probe) && i < json_array_size(e->measures); i++) {
+        const char *measure = json_string_value(json_array_get(e->measures, i));
+        if (is_probed(measure)) {
+            return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                             "measures: %s needs a probe; expected \"probe\": {\"rows\": …, "
+                             "\"window\": …, \"budget\": …}",
+                             measure);
+        }
+    }
     if (json_is_null(probe)) {
         return SSM_STATUS_OK;
     }
@@ -386,8 +418,51 @@ static ssm_status read_all(ssm_experiment *e, const json_t *given, ssm_error *er
     return SSM_STATUS_OK;
 }
 
+static ssm_status check_measure(const ssm_recipe *recipe, const ssm_train_info *task,
+                                const char *measure, const char *what, ssm_error *err)
+{
+    const bool accuracy = strcmp(measure, "strings") == 0 || strcmp(measure, "characters") == 0;
+    if (is_probed(measure)) {
+        return SSM_STATUS_OK;
+    }
+    if (recipe->evaluate.rows == 0) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "evaluate: rows is 0; expected 1 or more, because %s names %s", what,
+                         measure);
+    }
+    if (accuracy && task->loss == SSM_TRAIN_VECTORS) {
+        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                         "%s: the task %s has no %s; expected loss", what, task->name, measure);
+    }
+    return SSM_STATUS_OK;
+}
+
+/* What is to be measured is measured: a table without numbers would come hours later. */
+static ssm_status check_measured(const ssm_experiment *e, const ssm_recipe *recipe,
+                                 const ssm_train_info *task, ssm_error *err)
+{
+    char size[32];
+    bool evaluated = e->tune.key == NULL;
+    for (size_t i = 0; i < json_array_size(e->measures); i++) {
+        const char *measure = json_string_value(json_array_get(e->measures, i));
+        SSM__TRY(check_measure(recipe, task, measure, "measures", err));
+    }
+    if (e->tune.key != NULL) {
+        SSM__TRY(check_measure(recipe, task, e->tune.measure, "tune: measure", err));
+    }
+    for (int64_t i = 0; i < task->n_sizes && !evaluated; i++) {
+        snprintf(size, sizeof size, "%" PRId64, task->sizes[i]);
+        evaluated = strcmp(size, e->tune.size) == 0;
+    }
+    return evaluated ? SSM_STATUS_OK
+                     : ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
+                                 "tune: size \"%.40s\" is none that the task is evaluated at; "
+                                 "expected one of its evaluate",
+                                 e->tune.size);
+}
+
 /* Makes task and network of a recipe, as the run will. */
-static ssm_status check_recipe(const ssm_recipe *recipe, ssm_error *err)
+static ssm_status check_recipe(const ssm_experiment *e, const ssm_recipe *recipe, ssm_error *err)
 {
     ssm_train_task *task = NULL;
     ssm__network_config config;
@@ -404,6 +479,10 @@ static ssm_status check_recipe(const ssm_recipe *recipe, ssm_error *err)
         ssm__train_task_from_json(recipe->task, (uint64_t)recipe->seed, NULL, &task, err);
     if (status == SSM_STATUS_OK) {
         status = ssm__recipe_network(recipe, ssm_train_task_info(task), mixers, &config, err);
+    }
+    status = status == SSM_STATUS_OK ? ssm__network_check(&config, err) : status;
+    if (status == SSM_STATUS_OK) {
+        status = check_measured(e, recipe, ssm_train_task_info(task), err);
     }
     ssm_train_task_free(task);
     free(mixers);
@@ -425,7 +504,7 @@ static ssm_status check_runs(const ssm_experiment *e, ssm_error *err)
         ssm_error own;
         ssm_error_clear(&own);
         status = ssm__run_recipe(e, &runs[i], runs[i].tuned, &recipe, &own);
-        status = status == SSM_STATUS_OK ? check_recipe(recipe, &own) : status;
+        status = status == SSM_STATUS_OK ? check_recipe(e, recipe, &own) : status;
         ssm_recipe_free(recipe);
         if (status != SSM_STATUS_OK) {
             ssm__fail(err, status, SSM__IN_FILE(own.file), "run %s: %s", runs[i].name, own.message);

@@ -216,7 +216,7 @@ static ssm_status check_mixers(const ssm__network_config *config, ssm_error *err
     return SSM_STATUS_OK;
 }
 
-static ssm_status check_config(const ssm__network_config *config, ssm_error *err)
+ssm_status ssm__network_check(const ssm__network_config *config, ssm_error *err)
 {
     const ssm_config *c = &config->shape;
     const bool vectors = config->loss == SSM_TRAIN_VECTORS;
@@ -281,7 +281,7 @@ ssm_status ssm__network_create(const ssm__network_config *config, const ssm__ker
                                ssm_pool *pool, ssm__network **out, ssm_error *err)
 {
     *out = NULL;
-    SSM__TRY(check_config(config, err));
+    SSM__TRY(ssm__network_check(config, err));
     ssm__network *network = calloc(1, sizeof *network);
     if (network == NULL) {
         return ssm__fail_memory(err, "a network", sizeof *network);

@@ -71,6 +71,9 @@ typedef struct ssm__parameter {
 
 typedef struct ssm__network ssm__network;
 
+/* What creating would refuse but for memory. Errors: USAGE. */
+ssm_status ssm__network_check(const ssm__network_config *config, ssm_error *err);
+
 /* kernels, pool: borrowed. The parameters are zero until they are filled. Errors: USAGE (a shape
  * that contradicts itself), MEMORY. Owner: the caller. */
 ssm_status ssm__network_create(const ssm__network_config *config, const ssm__kernels *kernels,

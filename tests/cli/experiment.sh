@@ -86,6 +86,13 @@ refused 3 'arms: mimetic: model.d_model is also a key of the grid' 's/"init.mime
 refused 3 'seed 11 is also one of the experiment' 's/"seeds": \[1, 2\]/"seeds": [1, 11]/'
 refused 3 'value number 2 stands there twice' 's/\[16\]/[16, 16]/'
 refused 3 'unknown task "copi"' 's/"copy"/"copi"/'
+refused 3 'tune: size "5" is none' 's/"size": "2"/"size": "5"/'
+refused 3 'also set by the arm mimetic' 's/"init.mimetic": "all"/"optimiser.lr": 0.1/'
+refused 3 'measures: churn_margin needs a probe' 's/"perplexity"/"churn_margin"/'
+refused 3 'tune: measure: expected loss' 's/"measure": "loss"/"measure": "probe"/'
+refused 3 'evaluate: rows is 0' 's/"rows": 8/"rows": 0/'
+refused 3 'mamba2: n_groups 3 does not divide' \
+    's/"init.mimetic": "all"/"model.mixer": "mamba2", "model.head_dim": 8, "model.n_groups": 3/'
 refused 3 'seeds: expected a list' 's/"seeds": \[1, 2\]/"seeds": [-1]/'
 refused 3 'arms: "a b" is no name' 's/"default": {}/"a b": {}/'
 printf '{"name": "toy",' >bad.json
@@ -123,6 +130,9 @@ same before.json switched/results.json 'the probe is made again'
 sed -e 's/switched-linear.*"evaluate": \[256\]/copy"/' switched.json >bad.json
 expect 2 experiment run bad.json -o unprobed
 says 'the task copy has no regimes'
+sed -e 's/"loss", "probe"/"strings", "probe"/' switched.json >bad.json
+expect 3 experiment run bad.json -o refused
+says 'switched-linear has no strings'
 sed -e 's/"budget"/"budgets"/' switched.json >bad.json
 expect 3 experiment run bad.json -o refused
 says 'did you mean "budget"?'
