@@ -31,7 +31,7 @@ static int remove_directory(void **state)
 }
 
 static const char text[] =
-    "{\"name\": \"hand\", \"recipe\": {\"task\": {\"name\": \"copy\"}},"
+    "{\"name\": \"hand\", \"recipe\": {\"task\": {\"name\": \"copy\", \"evaluate\": [5]}},"
     " \"arms\": {\"plain\": {}, \"other\": {\"init.mimetic\": \"all\"}},"
     " \"grid\": {\"model.d_model\": [16, 32], \"model.mixer\": [\"mamba1\", [\"mamba1\", "
     "\"mamba1\", \"mamba1\", \"mamba1\"]]},"

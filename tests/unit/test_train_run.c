@@ -290,11 +290,11 @@ static void test_refusals(void **state)
     ssm_recipe_free(recipe);
 }
 
-static void edit_state(const char *name, size_t at, uint32_t word)
+static void edit_file(const char *name, size_t at, uint32_t word)
 {
     char path[TEST_PATH_MAX + 64];
     ssm__map map;
-    snprintf(path, sizeof path, "%s/%s/training/state.safetensors", directory, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     CHECK_OK(ssm__map_open(path, &map, &err));
     unsigned char *copy = malloc(map.size);
     const size_t bytes = map.size;
@@ -306,18 +306,32 @@ static void edit_state(const char *name, size_t at, uint32_t word)
     free(copy);
 }
 
-/* Byte of the first weight of a tensor in the state. */
-static size_t weight_at(const char *name, const char *tensor)
+/* Byte of the first number of a tensor. */
+static size_t number_at(const char *name, const char *tensor)
 {
     char path[TEST_PATH_MAX + 64];
     ssm_safetensors *file;
-    snprintf(path, sizeof path, "%s/%s/training/state.safetensors", directory, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     CHECK_OK(ssm_safetensors_open(path, false, &file, &err));
     const ssm_tensor *found = ssm_safetensors_find(file, tensor);
     assert_non_null(found);
     const size_t at = (size_t)found->file_offset;
     ssm_safetensors_close(file);
     return at;
+}
+
+/* As in a state of a version that wrote none. */
+static void forget_digest(const char *name)
+{
+    static const char key[] = "\"digest\":\"xxh3";
+    char path[TEST_PATH_MAX + 64];
+    ssm__map map;
+    CHECK_OK(ssm__map_open(below(name, path), &map, &err));
+    const unsigned char *found = memmem(map.data, map.size, key, sizeof key - 1);
+    assert_non_null(found);
+    const size_t at = (size_t)(found - (const unsigned char *)map.data) + 1;
+    ssm__map_close(&map);
+    edit_file(name, at, 0x58585858); /* XXXX in place of dige */
 }
 
 static void test_not_finite(void **state)
@@ -331,9 +345,17 @@ static void test_not_finite(void **state)
     ssm_recipe *recipe = recipe_of(small);
     assert_int_equal(ssm_train(recipe, below("poisoned", path), &options, &result, NULL),
                      SSM_STATUS_INTERRUPTED);
-    edit_state("poisoned", weight_at("poisoned", "weight.backbone.layers.1.mixer.D"), 0x7FC00000);
-    expect(recipe, "poisoned", true, SSM_STATUS_FAILED,
-           "step 5, batch 8: backbone.layers.1.mixer.D is nan");
+    static const char saved[] = "poisoned/training/state.safetensors";
+    const size_t at = number_at(saved, "weight.backbone.layers.1.mixer.D");
+    edit_file(saved, at, 0x3F000001); /* from 1, or a little beside it */
+    expect(recipe, "poisoned", true, SSM_STATUS_FILE, "the file was changed");
+    edit_file(saved, at, 0x7FC00000);
+    expect(recipe, "poisoned", true, SSM_STATUS_FILE, "number 0 is nan");
+    static const char model[] = "poisoned/model.safetensors";
+    edit_file(model, number_at(model, "backbone.layers.1.mixer.D"), 0x7F7FFFFF); /* 3.4e38 */
+    CHECK_OK(ssm_recipe_set(recipe, "init.from", below("poisoned", path), &err));
+    expect(recipe, "bursting", false, SSM_STATUS_FAILED, "step 1, batch 0: ");
+    CHECK_OK(ssm_recipe_set(recipe, "init.from", "null", &err));
     /* What the last step has made is seen first when it is evaluated: no other kind of failure. */
     ssm_error own;
     ssm_error_clear(&own);
@@ -453,7 +475,9 @@ static void test_steep(void **state)
     ssm_recipe *recipe = recipe_of(vectors);
     assert_int_equal(ssm_train(recipe, below("steep", path), &options, &result, NULL),
                      SSM_STATUS_INTERRUPTED);
-    edit_state("steep", weight_at("steep", "weight.backbone.head.weight"), 0x69045951); /* 1e25 */
+    static const char saved[] = "steep/training/state.safetensors";
+    forget_digest(saved);
+    edit_file(saved, number_at(saved, "weight.backbone.head.weight"), 0x69045951); /* 1e25 */
     expect(recipe, "steep", true, SSM_STATUS_FAILED, "step 5, batch 8: the gradient of ");
     ssm_recipe_free(recipe);
 }
