@@ -16,7 +16,8 @@ const char cli_about[] =
 const cli_words cli_argument_words[] = {
     {"MODEL",
      "A model directory, a .safetensors, .bin, .pt or .pth file beside its config.json, a name in "
-     "the local Hugging Face cache such as state-spaces/mamba-130m-hf, or tiny or tiny2: the trained "
+     "the local Hugging Face cache such as state-spaces/mamba-130m-hf, or tiny or tiny2: the "
+     "trained "
      "models that come with ssmscope (Mamba-1, Mamba-2). Nothing is ever downloaded."},
     {"TEXT",
      "A UTF-8 text file as PATH or DOMAIN=PATH. Files of one domain are joined in the order given. "

@@ -77,7 +77,7 @@ ssm_status cli_open_with_texts(cli_context *context, const char *model, const cl
 #define CLI_MODEL_ENTRY(type)                                                                      \
     {                                                                                              \
         .name = "MODEL", .into = offsetof(type, model), .flags = CLI_REQUIRED,                     \
-        .help = "Directory, file, name in the Hugging Face cache, tiny or tiny2."                        \
+        .help = "Directory, file, name in the Hugging Face cache, tiny or tiny2."                  \
     }
 #define CLI_LOAD_ENTRIES(type)                                                                     \
     {.name = "lenient",                                                                            \

@@ -130,7 +130,8 @@ static void refusals_in_json(void **state)
     expect_json_refusal("{\"name\": \"copy\", \"max\": 5.5}", "max is \"5.5\"");
     expect_json_refusal("{\"name\": \"copy\", \"max\": {}}", "\"max\" is neither a number");
     expect_json_refusal("{\"name\": \"copy\", \"max\": true}", "\"max\" is neither a number");
-    expect_json_refusal("{\"name\": \"copy\", \"max\": [5, 6]}", "max is a list; expected a whole number");
+    expect_json_refusal("{\"name\": \"copy\", \"max\": [5, 6]}",
+                        "max is a list; expected a whole number");
 }
 
 static void batches_and_sizes_are_checked(void **state)
