@@ -30,7 +30,7 @@ typedef struct init_run {
     cli_source source; /* of --from */
     ssm_config config;
     int64_t seed;
-    ssm_recipe_start start; /* what it gave */
+    ssm_recipe_start start; /* what --recipe gave */
     char digest[64];        /* of what was written; "": in a layout that only training reads */
 } init_run;
 
@@ -198,59 +198,67 @@ static ssm_status rewrite(init_run *run, ssm_error *err)
     return status;
 }
 
+/* "[1,2]"; NULL: no memory. */
+static char *list_text(const cli_list *list)
+{
+    enum { DIGITS = 24 };
+    char *text = malloc((size_t)list->count * DIGITS + 3);
+    size_t used = 0;
+    for (int64_t i = 0; text != NULL && i < list->count; i++) {
+        used += (size_t)snprintf(text + used, DIGITS, "%c%lld", i == 0 ? '[' : ',',
+                                 (long long)list->values[i]);
+    }
+    if (text != NULL) {
+        memcpy(text + used, "]", 2);
+    }
+    return text;
+}
+
 static ssm_status set_list(ssm_recipe *recipe, const char *key, const cli_list *list,
                            ssm_error *err)
 {
     if (list->values == NULL) {
         return SSM_STATUS_OK;
     }
-    json_t *array = json_array();
-    bool good = array != NULL;
-    for (int64_t i = 0; i < list->count && good; i++) {
-        good = json_array_append_new(array, json_integer(list->values[i])) == 0;
-    }
-    char *text = good ? json_dumps(array, JSON_COMPACT) : NULL;
+    char *text = list_text(list);
     const ssm_status status =
         text == NULL ? cli_no_memory(err) : ssm_recipe_set(recipe, key, text, err);
     free(text);
-    json_decref(array);
     return status;
 }
 
-static ssm_status set_real(ssm_recipe *recipe, const char *key, double value, ssm_error *err)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%.17g", value);
-    return ssm_recipe_set(recipe, key, text, err);
-}
-
-/* What the command line says is stronger than the recipe; switches replace its whole section. */
-static ssm_status change_recipe(const init_run *run, ssm_recipe *recipe, ssm_error *err)
+/* Switches replace the recipe's whole section. */
+static ssm_status set_mimetic(const init_run *run, ssm_recipe *recipe, ssm_error *err)
 {
     const init_arguments *args = run->args;
+    char c[40], noise[40];
+    snprintf(c, sizeof c, "%.17g", args->c);
+    snprintf(noise, sizeof noise, "%.17g", args->noise);
+    const char *const keys[][2] = {{"init.mimetic", args->switches},
+                                   {"init.mode", ssm_mimetic_mode_name(run->mimetic.mode)},
+                                   {"init.c", c},
+                                   {"init.noise", noise}};
     ssm_status status = SSM_STATUS_OK;
-    if (args->seed != CLI_UNSET) {
-        char text[24];
-        snprintf(text, sizeof text, "%lld", (long long)args->seed);
-        status = ssm_recipe_set(recipe, "seed", text, err);
-    }
-    if (status != SSM_STATUS_OK || args->switches == NULL) {
-        return status;
-    }
-    status = ssm_recipe_set(recipe, "init.mimetic", args->switches, err);
-    if (status == SSM_STATUS_OK) {
-        status = ssm_recipe_set(recipe, "init.mode", ssm_mimetic_mode_name(run->mimetic.mode), err);
-    }
-    if (status == SSM_STATUS_OK) {
-        status = set_real(recipe, "init.c", args->c, err);
-    }
-    if (status == SSM_STATUS_OK) {
-        status = set_real(recipe, "init.noise", args->noise, err);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && status == SSM_STATUS_OK; i++) {
+        status = ssm_recipe_set(recipe, keys[i][0], keys[i][1], err);
     }
     if (status == SSM_STATUS_OK) {
         status = set_list(recipe, "init.layers", &args->layers, err);
     }
     return status == SSM_STATUS_OK ? set_list(recipe, "init.heads", &args->heads, err) : status;
+}
+
+/* What the command line says is stronger than the recipe. */
+static ssm_status change_recipe(const init_run *run, ssm_recipe *recipe, ssm_error *err)
+{
+    ssm_status status = SSM_STATUS_OK;
+    if (run->args->seed != CLI_UNSET) {
+        char text[24];
+        snprintf(text, sizeof text, "%lld", (long long)run->args->seed);
+        status = ssm_recipe_set(recipe, "seed", text, err);
+    }
+    return status != SSM_STATUS_OK || run->args->switches == NULL ? status
+                                                                  : set_mimetic(run, recipe, err);
 }
 
 static ssm_status write_of_recipe(init_run *run, ssm_error *err)

@@ -17,8 +17,7 @@ const cli_words cli_argument_words[] = {
     {"MODEL",
      "A model directory, a .safetensors, .bin, .pt or .pth file beside its config.json, a name in "
      "the local Hugging Face cache such as state-spaces/mamba-130m-hf, or tiny or tiny2: the "
-     "trained "
-     "models that come with ssmscope (Mamba-1, Mamba-2). Nothing is ever downloaded."},
+     "trained models that come with ssmscope (Mamba-1, Mamba-2). Nothing is ever downloaded."},
     {"TEXT",
      "A UTF-8 text file as PATH or DOMAIN=PATH. Files of one domain are joined in the order given. "
      "Without a domain it is the file's name without its extension. Texts are cut into consecutive "

@@ -132,6 +132,16 @@ typedef struct h3_memory {
     float *carry;  /* [N][16] a λ of the token after */
 } h3_memory;
 
+/* ds = q do of a token, kept for the modes. */
+static inline v16 h3_ds(const ssm__h3_backward_args *b, const h3_turn *turn, h3_piece *p,
+                        int64_t t0, int64_t t)
+{
+    const v16 q = h3_turned(b->forward.q, t0 + t, turn->there);
+    const v16 ds = v16_mul(q, v16_load(b->dout + (t0 + t) * 16));
+    v16_store(p->ds + t * 16, ds);
+    return ds;
+}
+
 /* Forwards through a piece: dq, dread, dD; state [N][16] goes on. */
 static void h3_piece_forward(const ssm__h3_backward_args *b, const h3_turn *turn, h3_piece *p,
                              float *state, int64_t t0, int64_t tokens)
@@ -141,10 +151,7 @@ static void h3_piece_forward(const ssm__h3_backward_args *b, const h3_turn *turn
     int64_t n = 0;
     h3_begin(a, turn, p, t0, tokens);
     for (int64_t t = 0; t < tokens; t++) {
-        const v16 ds =
-            v16_mul(h3_turned(a->q, t0 + t, turn->there), v16_load(b->dout + (t0 + t) * 16));
-        v16_store(p->ds + t * 16, ds);
-        dD = v16_fma(ds, v16_load(p->u + t * 16), dD);
+        dD = v16_fma(h3_ds(b, turn, p, t0, t), v16_load(p->u + t * 16), dD);
     }
     v16_store(b->dD, v16_add(v16_load(b->dD), dD));
     for (; n + H3_MODES <= a->d_state; n += H3_MODES) {
@@ -223,10 +230,7 @@ static void h3_piece_backward(const ssm__h3_backward_args *b, const h3_turn *tur
     int64_t n = 0;
     h3_begin(a, turn, p, t0, tokens);
     for (int64_t t = 0; t < tokens; t++) {
-        const v16 ds =
-            v16_mul(h3_turned(a->q, t0 + t, turn->there), v16_load(b->dout + (t0 + t) * 16));
-        v16_store(p->ds + t * 16, ds);
-        v16_store(p->du + t * 16, v16_mul(D, ds));
+        v16_store(p->du + t * 16, v16_mul(D, h3_ds(b, turn, p, t0, t)));
     }
     for (; n + H3_MODES <= a->d_state; n += H3_MODES) {
         h3_states(a, p, start, m->states, tokens, n, H3_MODES);

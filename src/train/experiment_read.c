@@ -466,20 +466,11 @@ static ssm_status check_recipe(const ssm_experiment *e, const ssm_recipe *recipe
 {
     ssm_train_task *task = NULL;
     ssm__network_config config;
-    SSM__TRY(ssm__recipe_check(recipe, err));
-    if (recipe->task == NULL) {
-        return ssm__fail(err, SSM_STATUS_USAGE, SSM__NOWHERE,
-                         "the recipe has no task; expected \"task\": {\"name\": …}");
-    }
+    SSM__TRY(ssm__recipe_task(recipe, &task, err));
     ssm__mixer_kind *mixers = calloc((size_t)recipe->model.n_layers, sizeof *mixers);
-    if (mixers == NULL) {
-        return ssm__fail_memory(err, "a list of layers", 0);
-    }
-    ssm_status status =
-        ssm__train_task_from_json(recipe->task, (uint64_t)recipe->seed, NULL, &task, err);
-    if (status == SSM_STATUS_OK) {
-        status = ssm__recipe_network(recipe, ssm_train_task_info(task), mixers, &config, err);
-    }
+    ssm_status status = mixers == NULL ? ssm__fail_memory(err, "a list of layers", 0)
+                                       : ssm__recipe_network(recipe, ssm_train_task_info(task),
+                                                             mixers, &config, err);
     status = status == SSM_STATUS_OK ? ssm__network_check(&config, err) : status;
     if (status == SSM_STATUS_OK) {
         status = check_measured(e, recipe, ssm_train_task_info(task), err);

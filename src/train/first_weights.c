@@ -96,17 +96,6 @@ static ssm_status check_alike(const ssm_checkpoint *checkpoint, const ssm__netwo
     return SSM_STATUS_OK;
 }
 
-static bool has_parameter(const ssm__network *network, ssm__slot_place place)
-{
-    for (int64_t i = 0; i < ssm__network_count(network); i++) {
-        const ssm__parameter *p = ssm__network_at(network, i);
-        if (p->slot == place.id && p->layer == place.layer) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A bias that the recipe's network has no place for would be lost without a word. */
 static ssm_status check_nothing_lost(const ssm__network *network, const ssm_checkpoint *checkpoint,
                                      ssm_error *err)
@@ -117,7 +106,8 @@ static ssm_status check_nothing_lost(const ssm__network *network, const ssm_chec
     for (int64_t i = 0; i < ssm__slot_count(c->n_layers); i++) {
         const ssm__slot_place place = ssm__slot_at(c->n_layers, i);
         if ((place.id == SSM__SLOT_lm_head && c->tied) || (shared && place.layer > 0) ||
-            ssm__slot_tensor_const(weights, place)->data == NULL || has_parameter(network, place)) {
+            ssm__slot_tensor_const(weights, place)->data == NULL ||
+            ssm__network_slot(network, place.layer, place.id) != NULL) {
             continue;
         }
         char name[SSM__SLOT_NAME_MAX];

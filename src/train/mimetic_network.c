@@ -122,13 +122,8 @@ static ssm_status check_layers(const ssm__network_config *config, const ssm_mime
 
 static float *slot_values(ssm__network *network, int64_t layer, int slot)
 {
-    for (int64_t i = 0; i < ssm__network_count(network); i++) {
-        const ssm__parameter *p = ssm__network_at(network, i);
-        if (p->layer == layer && p->slot == slot) {
-            return ssm__network_values(network) + p->at;
-        }
-    }
-    return NULL;
+    const ssm__parameter *p = ssm__network_slot(network, layer, slot);
+    return p == NULL ? NULL : ssm__network_values(network) + p->at;
 }
 
 static const ssm__parameter *gate_of(const ssm__network *network, int64_t layer, const char *what)

@@ -337,6 +337,16 @@ const ssm__parameter *ssm__network_find(const ssm__network *network, const char 
     return NULL;
 }
 
+const ssm__parameter *ssm__network_slot(const ssm__network *network, int64_t layer, int slot)
+{
+    for (int64_t i = 0; i < network->n_parameters; i++) {
+        if (network->parameters[i].layer == layer && network->parameters[i].slot == slot) {
+            return &network->parameters[i];
+        }
+    }
+    return NULL;
+}
+
 int64_t ssm__count_parameters(const ssm__network *network)
 {
     int64_t count = 0;

@@ -84,6 +84,8 @@ int64_t ssm__network_count(const ssm__network *network);
 const ssm__parameter *ssm__network_at(const ssm__network *network, int64_t i);
 /* NULL: there is none of that name. */
 const ssm__parameter *ssm__network_find(const ssm__network *network, const char *name);
+/* The parameter of a layer (−1: outside the layers) that stands in a published slot; NULL: none. */
+const ssm__parameter *ssm__network_slot(const ssm__network *network, int64_t layer, int slot);
 /* Numbers in all parameters. */
 int64_t ssm__count_parameters(const ssm__network *network);
 /* Floats in all, padding included; a multiple of 16. */

@@ -28,7 +28,7 @@ ssm_status ssm__ranks_open(const ssm_train_ranks *table, ssm__ranks *out, ssm_er
     out->out = calloc(PIECE, sizeof *out->out);
     out->in = calloc(PIECE, sizeof *out->in);
     if (out->out == NULL ||
-        out->in == NULL) { /* meetings need no memory: the others will hear it */
+        out->in == NULL) { /* the others will hear it: meetings need no memory */
         return ssm__fail_memory(err, "gradients of other ranks", 2 * PIECE * sizeof *out->in);
     }
     return SSM_STATUS_OK;

@@ -44,3 +44,9 @@ killed_at() {
 }
 # A piece of an example text of about BYTES.
 piece() { head -c "$2" "$SOURCE_DIR/examples/text/$1.txt"; }
+# steps_logged DIRECTORY: lines with a step in the log of a training run there; 0 without a log.
+steps_logged() {
+    local count
+    count=$(grep -c '"step"' "$1/training/log.jsonl" 2>/dev/null) || true
+    echo "${count:-0}"
+}

@@ -12,12 +12,7 @@ cat >recipe.json <<'RECIPE'
 RECIPE
 expect 0 train recipe.json -o whole --threads 1
 
-lines() { # directory
-    local count
-    count=$(grep -c '"step"' "$1/training/log.jsonl" 2>/dev/null) || true
-    echo "${count:-0}"
-}
-steps() { lines killed; }
+steps() { steps_logged killed; }
 for at in 1 4 5 11 17 23 29 36; do
     killed_at "$at" train recipe.json -o killed --quiet --resume --threads $((at % 3 + 1))
 done
@@ -35,7 +30,7 @@ left=$(find killed -name '*.tmp' | wc -l)
 # Interrupted: a checkpoint is written, status 130.
 "$SSMSCOPE" train recipe.json -o stopped >/dev/null 2>"$scratch/err" &
 child=$!
-while [ "$(lines stopped)" -lt 2 ] && kill -0 "$child" 2>/dev/null; do
+while [ "$(steps_logged stopped)" -lt 2 ] && kill -0 "$child" 2>/dev/null; do
     sleep 0.01
 done
 kill -INT "$child" 2>/dev/null || true

@@ -11,11 +11,6 @@ cat >recipe.json <<'RECIPE'
  "schedule": {"steps": 40, "warmup": 2}, "evaluate": {"rows": 4, "every": 15},
  "checkpoint": {"every": 3}}
 RECIPE
-lines() { # directory
-    local count
-    count=$(grep -c '"step"' "$1/training/log.jsonl" 2>/dev/null) || true
-    echo "${count:-0}"
-}
 unset OMPI_COMM_WORLD_SIZE PMI_SIZE PMIX_RANK
 
 if [ -z "$MPIEXEC" ]; then
@@ -69,7 +64,7 @@ VICTIM
 chmod +x victim
 "${launch[@]}" -n 2 ./victim "$SSMSCOPE" train recipe.json -o killed --threads 1 >out 2>err </dev/null &
 child=$!
-while [ "$(lines killed)" -lt 5 ] && kill -0 "$child" 2>/dev/null; do
+while [ "$(steps_logged killed)" -lt 5 ] && kill -0 "$child" 2>/dev/null; do
     sleep 0.02
 done
 kill -9 "$(cat victim.pid)" 2>/dev/null || true
@@ -85,7 +80,7 @@ same_run killed 'killed at 2 ranks, resumed with 3'
 rm -f victim.pid
 "${launch[@]}" -n 2 ./victim "$SSMSCOPE" train recipe.json -o stopped --threads 1 >out 2>err </dev/null &
 child=$!
-while [ "$(lines stopped)" -lt 2 ] && kill -0 "$child" 2>/dev/null; do
+while [ "$(steps_logged stopped)" -lt 2 ] && kill -0 "$child" 2>/dev/null; do
     sleep 0.01
 done
 kill -TERM "$(cat victim.pid)" 2>/dev/null || true

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "test_paths.h"
+#include "test_training.h"
 #include "train/ranks.h"
 
 enum { MOST = 12 };
@@ -37,58 +37,11 @@ static const char small[] =
     " \"evaluate\": {\"rows\": 4, \"every\": 3}, \"checkpoint\": {\"every\": 2},"
     " \"schedule\": {\"steps\": 6, \"warmup\": 2}}";
 
-static char directory[TEST_PATH_MAX];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    test_make_directory(directory);
-    return 0;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    test_remove_directory(directory);
-    return 0;
-}
-
-static const char *below(const char *name, char out[TEST_PATH_MAX + 64])
-{
-    snprintf(out, TEST_PATH_MAX + 64, "%s/%s", directory, name);
-    return out;
-}
-
-static ssm_recipe *recipe_of(const char *text)
-{
-    char path[TEST_PATH_MAX + 64];
-    ssm_recipe *recipe;
-    CHECK_OK(ssm__write_file(below("recipe.json", path), text, strlen(text), &err));
-    CHECK_OK(ssm_recipe_read(path, &recipe, &err));
-    return recipe;
-}
-
-static void check_same(const char *one, const char *other, const char *name)
-{
-    char path[2][2 * TEST_PATH_MAX];
-    ssm__map maps[2];
-    snprintf(path[0], sizeof path[0], "%s/%s/%s", directory, one, name);
-    snprintf(path[1], sizeof path[1], "%s/%s/%s", directory, other, name);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(ssm__map_open(path[i], &maps[i], &err));
-    }
-    if (maps[0].size != maps[1].size || memcmp(maps[0].data, maps[1].data, maps[0].size) != 0) {
-        fail_msg("%s and %s differ", path[0], path[1]);
-    }
-    ssm__map_close(&maps[0]);
-    ssm__map_close(&maps[1]);
-}
-
 static void check_run(const char *one, const char *other)
 {
-    check_same(one, other, "model.safetensors");
-    check_same(one, other, "training/state.safetensors");
-    check_same(one, other, "training/result.json");
+    training_same(one, other, "model.safetensors");
+    training_same(one, other, "training/state.safetensors");
+    training_same(one, other, "training/result.json");
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */
@@ -168,7 +121,7 @@ typedef struct rank {
     ssm_error err;
     /* a run */
     const ssm_recipe *recipe;
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     bool resume;
     int64_t steps_left; /* until this rank wants to stop; below 0: never */
     ssm_train_result result;
@@ -233,16 +186,16 @@ static void create_runs(rank *ranks, meeting *m, int size, const ssm_recipe *rec
     create_ranks(ranks, m, size, train_rank);
     for (int k = 0; k < size; k++) {
         ranks[k].recipe = recipe;
-        below(name, ranks[k].path);
+        training_path(name, ranks[k].path);
     }
 }
 
 static void train_alone(const ssm_recipe *recipe, const char *name)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     const ssm_train_options options = {.isa = SSM_ISA_AUTO};
     ssm_train_result result;
-    CHECK_OK(ssm_train(recipe, below(name, path), &options, &result, &err));
+    CHECK_OK(ssm_train(recipe, training_path(name, path), &options, &result, &err));
     free(result.evaluation);
 }
 
@@ -264,7 +217,7 @@ static void test_any_number_of_ranks(void **state)
     static const int sizes[] = {1, 2, 3, 4, 12};
     (void)state;
     rank ranks[MOST];
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train_alone(recipe, "alone");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char name[24];
@@ -289,7 +242,7 @@ static void test_stop_and_resume(void **state)
     static const int sizes[] = {2, 4, 1, 3};
     (void)state;
     rank ranks[MOST];
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train_alone(recipe, "whole");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const bool last = i + 1 == sizeof sizes / sizeof sizes[0];
@@ -376,7 +329,7 @@ static void test_ranks_must_divide_the_batches(void **state)
     (void)state;
     rank ranks[MOST];
     meeting m;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     create_runs(ranks, &m, 5, recipe, "five");
     run_ranks(ranks, &m);
     check_end(ranks, 5, SSM_STATUS_USAGE, "batch.accumulate is 12 and there are 5 ranks");
@@ -388,7 +341,7 @@ static void test_another_recipe(void **state)
     (void)state;
     rank ranks[MOST];
     meeting m;
-    ssm_recipe *recipe = recipe_of(small), *other = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small), *other = training_recipe(small);
     CHECK_OK(ssm_recipe_set(other, "lr", "0.02", &err));
     create_runs(ranks, &m, 3, recipe, "other");
     ranks[2].recipe = other;
@@ -404,7 +357,8 @@ static void test_one_rank_cannot_begin(void **state)
     (void)state;
     rank ranks[MOST];
     meeting m;
-    ssm_recipe *recipe = recipe_of(small), *wrong = recipe_of(small), *none = recipe_of("{}");
+    ssm_recipe *recipe = training_recipe(small), *wrong = training_recipe(small),
+               *none = training_recipe("{}");
     CHECK_OK(ssm_recipe_set(wrong, "vocab_size", "5", &err));
     create_runs(ranks, &m, 4, recipe, "none");
     ranks[1].recipe = none;
@@ -424,7 +378,7 @@ static void test_directory_is_taken(void **state)
     (void)state;
     rank ranks[MOST];
     meeting m;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train_alone(recipe, "taken");
     create_runs(ranks, &m, 2, recipe, "taken");
     run_ranks(ranks, &m);
@@ -437,16 +391,16 @@ static void test_not_finite(void **state)
     (void)state;
     rank ranks[MOST];
     meeting m;
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm_train_result result;
     ssm_error record;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     CHECK_OK(ssm_recipe_set(recipe, "lr", "1000", &err));
     CHECK_OK(ssm_recipe_set(recipe, "clip", "0", &err));
     CHECK_OK(ssm_recipe_set(recipe, "steps", "200", &err));
     const ssm_train_options options = {.isa = SSM_ISA_AUTO};
     ssm_error_clear(&record);
-    assert_int_equal(ssm_train(recipe, below("wild1", path), &options, &result, &record),
+    assert_int_equal(ssm_train(recipe, training_path("wild1", path), &options, &result, &record),
                      SSM_STATUS_FAILED);
     create_runs(ranks, &m, 3, recipe, "wild3");
     run_ranks(ranks, &m);
@@ -466,7 +420,7 @@ static void test_lost_connection(void **state)
     static const int calls[] = {0, 1, 3, 8, 11, 13, 15, 19, 27, 43, 67};
     (void)state;
     rank ranks[MOST];
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train_alone(recipe, "connected");
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         meeting m;
@@ -528,5 +482,5 @@ int main(void)
         cmocka_unit_test(test_lost_connection),
         cmocka_unit_test(test_agree),
     };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, training_set_up, training_tear_down);
 }

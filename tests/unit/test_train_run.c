@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "test_session.h"
+#include "test_training.h"
 #include "train/checkpointing.h"
 #include "train/recipe.h"
 
@@ -35,54 +36,6 @@ static const char small[] =
     " \"evaluate\": {\"rows\": 4, \"every\": 7}, \"checkpoint\": {\"every\": 4},"
     " \"schedule\": {\"steps\": 12, \"warmup\": 3}}";
 
-static char directory[TEST_PATH_MAX];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    test_make_directory(directory);
-    return 0;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    test_remove_directory(directory);
-    return 0;
-}
-
-static const char *below(const char *name, char out[TEST_PATH_MAX + 64])
-{
-    snprintf(out, TEST_PATH_MAX + 64, "%s/%s", directory, name);
-    return out;
-}
-
-static ssm_recipe *recipe_of(const char *text)
-{
-    char path[TEST_PATH_MAX + 64];
-    ssm_recipe *recipe;
-    CHECK_OK(ssm__write_file(below("recipe.json", path), text, strlen(text), &err));
-    CHECK_OK(ssm_recipe_read(path, &recipe, &err));
-    return recipe;
-}
-
-/* Two files of two runs are the same bytes. */
-static void check_same(const char *one, const char *other, const char *name)
-{
-    char path[2][2 * TEST_PATH_MAX];
-    ssm__map maps[2];
-    snprintf(path[0], sizeof path[0], "%s/%s/%s", directory, one, name);
-    snprintf(path[1], sizeof path[1], "%s/%s/%s", directory, other, name);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(ssm__map_open(path[i], &maps[i], &err));
-    }
-    if (maps[0].size != maps[1].size || memcmp(maps[0].data, maps[1].data, maps[0].size) != 0) {
-        fail_msg("%s and %s differ", path[0], path[1]);
-    }
-    ssm__map_close(&maps[0]);
-    ssm__map_close(&maps[1]);
-}
-
 /* Stops a run behind `left` steps. */
 static bool stop(void *context, const char *what, int64_t done, int64_t total, const char *unit)
 {
@@ -96,11 +49,11 @@ static bool stop(void *context, const char *what, int64_t done, int64_t total, c
 
 static void train(const ssm_recipe *recipe, const char *name, ssm_isa isa, int threads)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm_train_result result;
     ssm_pool *pool = test_pool_create(threads);
     const ssm_train_options options = {.pool = pool, .isa = isa};
-    CHECK_OK(ssm_train(recipe, below(name, path), &options, &result, &err));
+    CHECK_OK(ssm_train(recipe, training_path(name, path), &options, &result, &err));
     assert_int_equal(result.steps, 12);
     assert_non_null(result.evaluation);
     free(result.evaluation);
@@ -113,19 +66,19 @@ static void test_threads_and_sets(void **state)
 {
     static const ssm_isa isas[] = {SSM_ISA_PORTABLE, SSM_ISA_AVX2, SSM_ISA_AVX512};
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train(recipe, "one", SSM_ISA_AUTO, 1);
     for (int threads = 2; threads <= 4; threads += 2) {
         char name[16];
         snprintf(name, sizeof name, "threads%d", threads);
         train(recipe, name, SSM_ISA_AUTO, threads);
-        check_same("one", name, "model.safetensors");
-        check_same("one", name, "training/state.safetensors");
+        training_same("one", name, "model.safetensors");
+        training_same("one", name, "training/state.safetensors");
     }
     for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
         if (ssm_isa_supported(isas[i])) {
             train(recipe, ssm_isa_name(isas[i]), isas[i], 2);
-            check_same("one", ssm_isa_name(isas[i]), "model.safetensors");
+            training_same("one", ssm_isa_name(isas[i]), "model.safetensors");
         }
     }
     ssm_recipe_free(recipe);
@@ -134,39 +87,39 @@ static void test_threads_and_sets(void **state)
 /* Stopped by hand behind a number of steps: the checkpoint of step 4 or before remains. */
 static void check_stopped(const ssm_recipe *recipe, const char *whole, int64_t steps)
 {
-    char path[TEST_PATH_MAX + 64], name[48];
+    char path[TRAINING_PATH], name[48];
     int64_t left = steps;
     const ssm_progress progress = {.context = &left, .report = stop};
     ssm_train_options options = {.progress = &progress};
     ssm_train_result result;
     snprintf(name, sizeof name, "%s-%d", whole, (int)steps);
-    assert_int_equal(ssm_train(recipe, below(name, path), &options, &result, NULL),
+    assert_int_equal(ssm_train(recipe, training_path(name, path), &options, &result, NULL),
                      SSM_STATUS_INTERRUPTED);
     options = (ssm_train_options){.resume = true};
     CHECK_OK(ssm_train(recipe, path, &options, &result, &err));
     assert_int_equal(result.first_step, steps);
     free(result.evaluation);
-    check_same(whole, name, "model.safetensors");
-    check_same(whole, name, "training/state.safetensors");
-    check_same(whole, name, "training/result.json");
+    training_same(whole, name, "model.safetensors");
+    training_same(whole, name, "training/state.safetensors");
+    training_same(whole, name, "training/result.json");
 }
 
 static void test_resume(void **state)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train(recipe, "whole", SSM_ISA_AUTO, 1);
     for (int64_t steps = 0; steps < 12; steps += 5) {
         check_stopped(recipe, "whole", steps);
     }
     ssm_train_result again; /* a run that is done stays as it is */
     const ssm_train_options options = {.resume = true};
-    CHECK_OK(ssm_train(recipe, below("whole", path), &options, &again, &err));
+    CHECK_OK(ssm_train(recipe, training_path("whole", path), &options, &again, &err));
     assert_int_equal(again.first_step, 12);
     assert_non_null(again.evaluation);
     free(again.evaluation);
-    check_same("whole", "whole-5", "model.safetensors");
+    training_same("whole", "whole-5", "model.safetensors");
     ssm_recipe_free(recipe);
 }
 
@@ -236,15 +189,15 @@ static void check_engine(const char *path)
 
 static void test_learns(void **state)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     ssm_train_result result;
     curve seen = {0};
     const ssm_train_options options = {.line = on_line, .context = &seen};
     CHECK_OK(ssm_recipe_set(recipe, "steps", "60", &err));
     CHECK_OK(ssm_recipe_set(recipe, "shared_layers", "true", &err));
-    CHECK_OK(ssm_train(recipe, below("learned", path), &options, &result, &err));
+    CHECK_OK(ssm_train(recipe, training_path("learned", path), &options, &result, &err));
     assert_int_equal(seen.lines, 60);
     /* from the 8 ids' uniform log 8 = 2.08 to that of the 5 letters, and below */
     assert_true(seen.first > 1.8 && seen.last < 1.7);
@@ -259,12 +212,12 @@ static void test_learns(void **state)
 static void expect(const ssm_recipe *recipe, const char *name, bool resume, ssm_status wanted,
                    const char *says)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm_train_result result;
     ssm_error err;
     ssm_error_clear(&err);
     const ssm_train_options options = {.resume = resume};
-    const ssm_status status = ssm_train(recipe, below(name, path), &options, &result, &err);
+    const ssm_status status = ssm_train(recipe, training_path(name, path), &options, &result, &err);
     if (status != wanted || strstr(err.message, says) == NULL) {
         fail_msg("status %d, not %d: %s", (int)status, (int)wanted, err.message);
     }
@@ -274,7 +227,7 @@ static void expect(const ssm_recipe *recipe, const char *name, bool resume, ssm_
 static void test_refusals(void **state)
 {
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train(recipe, "there", SSM_ISA_AUTO, 1);
     expect(recipe, "there", false, SSM_STATUS_USAGE, "already holds a model");
     CHECK_OK(ssm_recipe_set(recipe, "lr", "0.02", &err));
@@ -292,9 +245,9 @@ static void test_refusals(void **state)
 
 static void edit_file(const char *name, size_t at, uint32_t word)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm__map map;
-    snprintf(path, sizeof path, "%s/%s", directory, name);
+    training_path(name, path);
     CHECK_OK(ssm__map_open(path, &map, &err));
     unsigned char *copy = malloc(map.size);
     const size_t bytes = map.size;
@@ -309,9 +262,9 @@ static void edit_file(const char *name, size_t at, uint32_t word)
 /* Byte of the first number of a tensor. */
 static size_t number_at(const char *name, const char *tensor)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm_safetensors *file;
-    snprintf(path, sizeof path, "%s/%s", directory, name);
+    training_path(name, path);
     CHECK_OK(ssm_safetensors_open(path, false, &file, &err));
     const ssm_tensor *found = ssm_safetensors_find(file, tensor);
     assert_non_null(found);
@@ -324,9 +277,9 @@ static size_t number_at(const char *name, const char *tensor)
 static void forget_digest(const char *name)
 {
     static const char key[] = "\"digest\":\"xxh3";
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm__map map;
-    CHECK_OK(ssm__map_open(below(name, path), &map, &err));
+    CHECK_OK(ssm__map_open(training_path(name, path), &map, &err));
     const unsigned char *found = memmem(map.data, map.size, key, sizeof key - 1);
     assert_non_null(found);
     const size_t at = (size_t)(found - (const unsigned char *)map.data) + 1;
@@ -334,17 +287,25 @@ static void forget_digest(const char *name)
     edit_file(name, at, 0x58585858); /* XXXX in place of dige */
 }
 
-static void test_not_finite(void **state)
+/* Trains until it is stopped behind the fourth step. */
+static void train_four_steps(const ssm_recipe *recipe, const char *name)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     int64_t left = 4;
     const ssm_progress progress = {.context = &left, .report = stop};
     const ssm_train_options options = {.progress = &progress};
     ssm_train_result result;
-    (void)state;
-    ssm_recipe *recipe = recipe_of(small);
-    assert_int_equal(ssm_train(recipe, below("poisoned", path), &options, &result, NULL),
+    assert_int_equal(ssm_train(recipe, training_path(name, path), &options, &result, NULL),
                      SSM_STATUS_INTERRUPTED);
+}
+
+static void test_not_finite(void **state)
+{
+    char path[TRAINING_PATH];
+    ssm_train_result result;
+    (void)state;
+    ssm_recipe *recipe = training_recipe(small);
+    train_four_steps(recipe, "poisoned");
     static const char saved[] = "poisoned/training/state.safetensors";
     const size_t at = number_at(saved, "weight.backbone.layers.1.mixer.D");
     edit_file(saved, at, 0x3F000001); /* from 1, or a little beside it */
@@ -353,7 +314,7 @@ static void test_not_finite(void **state)
     expect(recipe, "poisoned", true, SSM_STATUS_FILE, "number 0 is nan");
     static const char model[] = "poisoned/model.safetensors";
     edit_file(model, number_at(model, "backbone.layers.1.mixer.D"), 0x7F7FFFFF); /* 3.4e38 */
-    CHECK_OK(ssm_recipe_set(recipe, "init.from", below("poisoned", path), &err));
+    CHECK_OK(ssm_recipe_set(recipe, "init.from", training_path("poisoned", path), &err));
     expect(recipe, "bursting", false, SSM_STATUS_FAILED, "step 1, batch 0: ");
     CHECK_OK(ssm_recipe_set(recipe, "init.from", "null", &err));
     /* What the last step has made is seen first when it is evaluated: no other kind of failure. */
@@ -363,8 +324,9 @@ static void test_not_finite(void **state)
     CHECK_OK(ssm_recipe_set(recipe, "beta1", "0", &err));
     CHECK_OK(ssm_recipe_set(recipe, "steps", "1", &err));
     CHECK_OK(ssm_recipe_set(recipe, "warmup", "0", &err));
-    assert_int_equal(ssm_train(recipe, below("last", path), &(ssm_train_options){0}, &result, &own),
-                     SSM_STATUS_FAILED);
+    assert_int_equal(
+        ssm_train(recipe, training_path("last", path), &(ssm_train_options){0}, &result, &own),
+        SSM_STATUS_FAILED);
     assert_non_null(strstr(own.message, "evaluation of size 3"));
     assert_true(result.not_finite);
     CHECK_OK(ssm_recipe_set(recipe, "lr", "1000", &err));
@@ -378,17 +340,17 @@ static void test_not_finite(void **state)
  * without does not go on from it. */
 static void test_paper_a(void **state)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     CHECK_OK(ssm_recipe_set(recipe, "init.mimetic", "A", &err));
     train(recipe, "plain-a", SSM_ISA_AUTO, 1);
     CHECK_OK(ssm_recipe_set(recipe, "init.paper_a", "true", &err));
     train(recipe, "paper-a", SSM_ISA_AUTO, 2);
     check_stopped(recipe, "paper-a", 5);
     ssm__map maps[2];
-    CHECK_OK(ssm__map_open(below("plain-a/model.safetensors", path), &maps[0], &err));
-    CHECK_OK(ssm__map_open(below("paper-a/model.safetensors", path), &maps[1], &err));
+    CHECK_OK(ssm__map_open(training_path("plain-a/model.safetensors", path), &maps[0], &err));
+    CHECK_OK(ssm__map_open(training_path("paper-a/model.safetensors", path), &maps[1], &err));
     assert_int_equal(maps[0].size, maps[1].size);
     assert_memory_not_equal(maps[0].data, maps[1].data, maps[0].size);
     ssm__map_close(&maps[0]);
@@ -406,17 +368,17 @@ static void test_own_layout(void **state)
 {
     static const char *const models[][3] = {
         {"bare", "model.d_conv", "0"}, {"h3", "model.mixer", "h3"}, {"gla", "model.mixer", "gla"}};
-    char path[TEST_PATH_MAX + 64], name[32];
+    char path[TRAINING_PATH], name[32];
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         ssm__map map;
-        ssm_recipe *recipe = recipe_of(small);
+        ssm_recipe *recipe = training_recipe(small);
         CHECK_OK(ssm_recipe_set(recipe, "model.head_dim", "8", &err));
         CHECK_OK(ssm_recipe_set(recipe, models[i][1], models[i][2], &err));
         train(recipe, models[i][0], SSM_ISA_AUTO, 2);
         check_stopped(recipe, models[i][0], 5);
         snprintf(name, sizeof name, "%s/config.json", models[i][0]);
-        CHECK_OK(ssm__map_open(below(name, path), &map, &err));
+        CHECK_OK(ssm__map_open(training_path(name, path), &map, &err));
         assert_non_null(memmem(map.data, map.size, "\"ssmscope\"", 10));
         ssm__map_close(&map);
         if (i == 0) {
@@ -431,13 +393,13 @@ static void test_own_layout(void **state)
 static void test_older_state(void **state)
 {
     static const char key[] = "\\\"paper_a\\\":";
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     ssm_train_result result;
     ssm__map map;
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train(recipe, "older", SSM_ISA_AUTO, 1);
-    CHECK_OK(ssm__map_open(below("older/training/state.safetensors", path), &map, &err));
+    CHECK_OK(ssm__map_open(training_path("older/training/state.safetensors", path), &map, &err));
     char *copy = malloc(map.size + 1), *at = NULL;
     assert_non_null(copy);
     memcpy(copy, map.data, map.size);
@@ -453,7 +415,7 @@ static void test_older_state(void **state)
     ssm__map_close(&map);
     free(copy);
     const ssm_train_options options = {.resume = true};
-    CHECK_OK(ssm_train(recipe, below("older", path), &options, &result, &err));
+    CHECK_OK(ssm_train(recipe, training_path("older", path), &options, &result, &err));
     free(result.evaluation);
     ssm_recipe_free(recipe);
 }
@@ -466,15 +428,9 @@ static void test_steep(void **state)
         "{\"model\": {\"d_model\": 24, \"n_layers\": 1, \"d_state\": 8}, \"task\": {\"name\": "
         "\"switched-linear\", \"width\": 2, \"length\": 16}, \"batch\": {\"rows\": 3, "
         "\"accumulate\": 2}, \"evaluate\": {\"rows\": 0}, \"schedule\": {\"steps\": 12}}";
-    char path[TEST_PATH_MAX + 64];
-    int64_t left = 4;
-    const ssm_progress progress = {.context = &left, .report = stop};
-    const ssm_train_options options = {.progress = &progress};
-    ssm_train_result result;
     (void)state;
-    ssm_recipe *recipe = recipe_of(vectors);
-    assert_int_equal(ssm_train(recipe, below("steep", path), &options, &result, NULL),
-                     SSM_STATUS_INTERRUPTED);
+    ssm_recipe *recipe = training_recipe(vectors);
+    train_four_steps(recipe, "steep");
     static const char saved[] = "steep/training/state.safetensors";
     forget_digest(saved);
     edit_file(saved, number_at(saved, "weight.backbone.head.weight"), 0x69045951); /* 1e25 */
@@ -485,11 +441,11 @@ static void test_steep(void **state)
 /* A state that was cut short, or is something else, is refused and named. */
 static void test_damaged_state(void **state)
 {
-    char path[TEST_PATH_MAX + 64];
+    char path[TRAINING_PATH];
     (void)state;
-    ssm_recipe *recipe = recipe_of(small);
+    ssm_recipe *recipe = training_recipe(small);
     train(recipe, "damaged", SSM_ISA_AUTO, 1);
-    below("damaged/training/state.safetensors", path);
+    training_path("damaged/training/state.safetensors", path);
     CHECK_OK(ssm__write_file(path, "short", 5, &err));
     expect(recipe, "damaged", true, SSM_STATUS_FILE, "");
     const float one = 1;
@@ -502,7 +458,8 @@ static void test_damaged_state(void **state)
 
 int main(void)
 {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_directory, remove_directory)
+#define IN_DIRECTORY(test)                                                                         \
+    cmocka_unit_test_setup_teardown(test, training_set_up, training_tear_down)
     const struct CMUnitTest tests[] = {
         IN_DIRECTORY(test_threads_and_sets),
         IN_DIRECTORY(test_resume),
