@@ -36,7 +36,7 @@ const char *training_path(const char *name, char out[TRAINING_PATH])
 ssm_recipe *training_recipe(const char *text)
 {
     char path[TRAINING_PATH];
-    ssm_recipe *recipe;
+    ssm_recipe *recipe = NULL;
     ssm_error err;
     ssm_error_clear(&err);
     if (ssm__write_file(training_path("recipe.json", path), text, strlen(text), &err) !=
